@@ -1,0 +1,3 @@
+;; A core module, not a component, whatever it exports.
+(module
+  (func (export "process-batch")))

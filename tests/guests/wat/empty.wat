@@ -1,0 +1,2 @@
+;; A component that imports and exports nothing.
+(component)
