@@ -1,0 +1,307 @@
+//! What a controller did, as a value; its words are made here and nowhere else.
+
+use std::fmt;
+
+use super::levels::Dimension;
+
+/// One thing that a controller did, or refused to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A level was raised to see whether that pays.
+    Probe {
+        /// What was raised.
+        dimension: Dimension,
+        /// Level before.
+        from: u32,
+        /// Level now.
+        to: u32,
+    },
+    /// A probe did not pay and was taken back.
+    Revert {
+        /// What was probed.
+        dimension: Dimension,
+        /// The probed level.
+        from: u32,
+        /// Level now.
+        to: u32,
+        /// Throughput as a share of the best one measured at another setting.
+        of_best: f64,
+    },
+    /// A level was cut.
+    Decrease {
+        /// What was cut.
+        dimension: Dimension,
+        /// Level before.
+        from: u32,
+        /// Level now.
+        to: u32,
+        /// Why.
+        reason: CutReason,
+    },
+    /// The last worker turned out not to pay once more was measured.
+    StepBack {
+        /// Workers before.
+        from: u32,
+        /// Workers now.
+        to: u32,
+        /// Throughput as a multiple of that with one worker fewer.
+        of_one_fewer: f64,
+    },
+    /// What had been measured no longer describes the server and was forgotten.
+    Rebaseline(Rebaseline),
+    /// An override moved a maximum.
+    Maximum {
+        /// Whose maximum.
+        dimension: Dimension,
+        /// Maximum before.
+        from: u32,
+        /// Maximum now.
+        to: u32,
+    },
+    /// An override moved a minimum.
+    Minimum {
+        /// Whose minimum.
+        dimension: Dimension,
+        /// Minimum before.
+        from: u32,
+        /// Minimum now.
+        to: u32,
+    },
+    /// A level was outside the bounds that an override set.
+    Clamp {
+        /// What was moved.
+        dimension: Dimension,
+        /// Level before.
+        from: u32,
+        /// Level now.
+        to: u32,
+    },
+    /// An override moved a level once.
+    Force {
+        /// What was moved.
+        dimension: Dimension,
+        /// Level before.
+        from: u32,
+        /// Level now.
+        to: u32,
+    },
+    /// An override keeps a level until it is cleared.
+    Hold {
+        /// What is kept.
+        dimension: Dimension,
+        /// Level before.
+        from: u32,
+        /// Level now; the same if it was there already.
+        to: u32,
+    },
+    /// A level that was held is tuned again.
+    Release {
+        /// What is tuned again.
+        dimension: Dimension,
+        /// Level now.
+        at: u32,
+    },
+    /// Worker overrides on a run declared unfit for concurrent calls.
+    IgnoredWorkers {
+        /// Their keys.
+        keys: Vec<&'static str>,
+    },
+    /// An override whose value does not fit.
+    Ignored {
+        /// Its key.
+        key: &'static str,
+        /// Its value, shortened.
+        value: String,
+        /// Why it does not fit.
+        reason: Unfit,
+    },
+}
+
+/// Why a level was cut.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CutReason {
+    /// Latency rose to this multiple of the setting's history.
+    Latency(f64),
+    /// The server could not take a batch of this size.
+    BatchFailed,
+    /// A batch failed that could not be made smaller.
+    BatchFailedAtFloor,
+    /// A batch failed while an override held its size.
+    BatchFailedWhileHeld,
+}
+
+/// Why what had been measured was forgotten.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rebaseline {
+    /// Fewer workers did not bring latency down.
+    NotLoadDriven,
+    /// Latency rose to this multiple of history, and workers cannot go lower.
+    AtFloor(f64),
+    /// Latency rose to this multiple of history while an override held the workers.
+    WhileHeld(f64),
+}
+
+/// Why an override's value does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfit {
+    /// It is not a whole number of at least 1.
+    NotACount,
+    /// It is more than a level can be.
+    TooLarge,
+    /// A maximum below the minimum of that key and value.
+    BelowMinimum(&'static str, u32),
+    /// A minimum above the maximum of that key and value.
+    AboveMaximum(&'static str, u32),
+    /// The level is held by that key.
+    Held(&'static str),
+}
+
+impl Change {
+    /// Whether an override caused it, rather than tuning.
+    pub fn is_override(&self) -> bool {
+        match self {
+            Self::Probe { .. }
+            | Self::Revert { .. }
+            | Self::Decrease { .. }
+            | Self::StepBack { .. }
+            | Self::Rebaseline(_) => false,
+            Self::Maximum { .. }
+            | Self::Minimum { .. }
+            | Self::Clamp { .. }
+            | Self::Force { .. }
+            | Self::Hold { .. }
+            | Self::Release { .. }
+            | Self::IgnoredWorkers { .. }
+            | Self::Ignored { .. } => true,
+        }
+    }
+
+    /// Whether it moved a level, and so started an epoch.
+    pub fn moved_a_level(&self) -> bool {
+        match self {
+            Self::Probe { .. }
+            | Self::Revert { .. }
+            | Self::Decrease { .. }
+            | Self::StepBack { .. }
+            | Self::Clamp { .. }
+            | Self::Force { .. } => true,
+            Self::Hold { from, to, .. } => from != to,
+            Self::Rebaseline(_)
+            | Self::Maximum { .. }
+            | Self::Minimum { .. }
+            | Self::Release { .. }
+            | Self::IgnoredWorkers { .. }
+            | Self::Ignored { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Probe {
+                dimension,
+                from,
+                to,
+            } => write!(f, "probe {dimension} {from}->{to}"),
+            Self::Revert {
+                dimension,
+                from,
+                to,
+                of_best,
+            } => write!(
+                f,
+                "revert {dimension} {from}->{to} (throughput {of_best:.2}x best)"
+            ),
+            Self::Decrease {
+                dimension,
+                from,
+                to,
+                reason,
+            } => write!(f, "decrease {dimension} {from}->{to} ({reason})"),
+            Self::StepBack {
+                from,
+                to,
+                of_one_fewer,
+            } => write!(
+                f,
+                "step back workers {from}->{to} (pooled throughput {of_one_fewer:.2}x one fewer)"
+            ),
+            Self::Rebaseline(why) => write!(f, "rebaseline: {why}"),
+            Self::Maximum {
+                dimension,
+                from,
+                to,
+            } => write!(f, "max_{dimension} {from}->{to}"),
+            Self::Minimum {
+                dimension,
+                from,
+                to,
+            } => write!(f, "min_{dimension} {from}->{to}"),
+            Self::Clamp {
+                dimension,
+                from,
+                to,
+            } => write!(f, "clamp {dimension} {from}->{to}"),
+            Self::Force {
+                dimension,
+                from,
+                to,
+            } => write!(f, "force {dimension} {from}->{to}"),
+            Self::Hold {
+                dimension,
+                from,
+                to,
+            } if from == to => write!(f, "hold {dimension} at {to}"),
+            Self::Hold {
+                dimension,
+                from,
+                to,
+            } => write!(f, "hold {dimension} {from}->{to}"),
+            Self::Release { dimension, at } => write!(f, "release {dimension} at {at}"),
+            Self::IgnoredWorkers { keys } => write!(
+                f,
+                "ignored {}: run declared not thread-safe (max_workers=1)",
+                keys.join(", ")
+            ),
+            Self::Ignored { key, value, reason } => {
+                write!(f, "ignored {key}={}: {reason}", value.escape_debug())
+            }
+        }
+    }
+}
+
+impl fmt::Display for CutReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Latency(ratio) => write!(f, "latency {ratio:.2}x this setting's history"),
+            Self::BatchFailed => f.write_str("batch failed"),
+            Self::BatchFailedAtFloor => f.write_str("batch failed at min batch_size"),
+            Self::BatchFailedWhileHeld => f.write_str("batch failed at held batch_size"),
+        }
+    }
+}
+
+impl fmt::Display for Rebaseline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLoadDriven => {
+                f.write_str("latency did not fall after cutting workers, not load-driven")
+            }
+            Self::AtFloor(ratio) => write!(f, "latency {ratio:.2}x history at min workers"),
+            Self::WhileHeld(ratio) => write!(f, "latency {ratio:.2}x history at held workers"),
+        }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotACount => f.write_str("not a whole number of at least 1"),
+            Self::TooLarge => write!(f, "more than {}", u32::MAX),
+            Self::BelowMinimum(key, value) => write!(f, "below {key}={value}"),
+            Self::AboveMaximum(key, value) => write!(f, "above {key}={value}"),
+            Self::Held(key) => write!(f, "{key} keeps the level until it is cleared"),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `batchgate inspect`: what a component is and asks for.
+
+use crate::wasm::{Inspection, SandboxConfig};
+use anyhow::Context;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Show the world that a component was built for, what it imports and exports, and the limits it
+/// would run under
+///
+/// Runs none of its code. Exit code 2 if it fits no world or asks for what this host does not offer.
+#[derive(Debug, clap::Args)]
+pub struct InspectArgs {
+    /// The component, binary or text (.wat)
+    component: PathBuf,
+    /// Print one JSON object: world, exports, imports, needs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints what a component is. An error is one of the component, which then cannot be used.
+pub fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
+    let sandbox = SandboxConfig::default();
+    let inspection = Inspection::of(&args.component, &sandbox)?;
+    let text = if args.json {
+        serde_json::to_string(&inspection).context("the result cannot be written as JSON")?
+    } else {
+        inspection.text(&sandbox)
+    };
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{text}")
+        .and_then(|()| stdout.flush())
+        .context("standard output cannot be written to")?;
+    Ok(ExitCode::SUCCESS)
+}

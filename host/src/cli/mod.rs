@@ -1,0 +1,77 @@
+//! The command line: a file a command.
+//!
+//! Every error ends here as one line on stderr and a documented exit code, never as a backtrace.
+
+mod control;
+mod inspect;
+mod mock_api;
+pub mod options;
+mod replay;
+mod run;
+mod simulate;
+mod usage;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The code for usage, configuration, input or component unusable: nothing was sent.
+const UNUSABLE: u8 = 2;
+
+/// Runs batch plugins in a sandbox, and finds by itself how many calls to keep in flight
+#[derive(Debug, Parser)]
+#[command(name = "batchgate", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(Box<options::RunOptions>),
+    Control(control::ControlArgs),
+    Usage(usage::UsageArgs),
+    Inspect(inspect::InspectArgs),
+    Simulate(simulate::SimulateArgs),
+    Replay(replay::ReplayArgs),
+    MockApi(mock_api::MockApiArgs),
+}
+
+/// Runs the command that the process's arguments name.
+pub fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(one_line_panic));
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Run(options) => run::run(*options),
+        Command::Control(args) => control::run(args),
+        Command::Usage(args) => usage::run(args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Simulate(args) => simulate::run(args),
+        Command::Replay(args) => replay::run(args),
+        Command::MockApi(args) => mock_api::run(args),
+    };
+    result.unwrap_or_else(|error| {
+        complain(&error);
+        ExitCode::from(UNUSABLE)
+    })
+}
+
+/// An error of several lines names several faults, one each.
+#[allow(clippy::print_stderr)]
+fn complain(error: &anyhow::Error) {
+    for line in format!("{error:#}").lines() {
+        eprintln!("batchgate: {}", crate::report::log::escape_line(line));
+    }
+}
+
+/// A fault of ours is one line as well.
+#[allow(clippy::print_stderr)]
+fn one_line_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let text = panic
+        .payload_as_str()
+        .map_or_else(|| "no message".into(), crate::report::log::escape_line);
+    let place = panic
+        .location()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    eprintln!("batchgate: a fault in the host, please report it: {text} ({place})");
+}

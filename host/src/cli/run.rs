@@ -1,0 +1,203 @@
+//! `batchgate run`: runs jobs to their ends.
+
+use super::options::RunOptions;
+use crate::config::{self, HostFile};
+use crate::flow::{Stop, Watch};
+use crate::job::{Ready, RunMode};
+use crate::report::log::Log;
+use crate::report::progress::{Display, Progress};
+use crate::report::summary::{Signal, Stopped, Summary, exit_code};
+use anyhow::{Context, bail};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How often the progress display looks at a run.
+const LOOK_EVERY: Duration = Duration::from_millis(125);
+
+/// Runs the jobs; every error of it means that nothing was sent.
+pub fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
+    let display = Display::stderr();
+    let log = Log::start(options.log_format, options.log_level.as_deref(), &display)?;
+    let jobs = options.load_jobs()?;
+    let host = options.budget.as_deref().map(HostFile::load).transpose()?;
+    for job in &jobs {
+        refuse_what_is_not_there(job, host.as_ref())?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the runtime could not be started")?;
+    let code = runtime.block_on(run_all(&options, jobs, host.as_ref(), &display));
+    // A reader may be blocked in its input, and abandoned calls in their servers.
+    runtime.shutdown_background();
+    log.flush();
+    code
+}
+
+async fn run_all(
+    options: &RunOptions,
+    jobs: Vec<config::Job>,
+    host: Option<&HostFile>,
+    display: &Display,
+) -> anyhow::Result<ExitCode> {
+    let mode = RunMode {
+        fixed: options.fixed,
+        limit: options.limit,
+        cache_dir: cache_dir(options),
+    };
+    let mut ready = Vec::new();
+    for job in jobs {
+        ready.push(Ready::prepare(job, host, mode.clone()).await?);
+    }
+    if options.check {
+        for job in &ready {
+            tracing::info!(label = %job.label(), "checked: ready to run");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if options.dry_run {
+        return dry_run(ready, options.json);
+    }
+    let paths: Vec<_> = ready.iter().map(Ready::summary_path).collect();
+    let stops: Vec<_> = ready.iter().map(|_| Stop::default()).collect();
+    obey_signals(stops.clone())?;
+    let mut running = Vec::new();
+    for (job, stop) in ready.into_iter().zip(stops) {
+        let progress = display.job(job.label());
+        running.push(tokio::spawn(run_one(job, stop, progress)));
+    }
+    let mut summaries = Vec::new();
+    for job in running {
+        summaries.push(job.await.context("a run ended in a fault of the host")?);
+    }
+    let mut code = exit_code(&summaries);
+    for (summary, path) in summaries.iter().zip(&paths) {
+        print(summary, options.json)?;
+        if let Some(path) = path
+            && let Err(error) = summary.write_file(path)
+        {
+            tracing::error!(label = %summary.label, "{error}");
+            code = code.max(5);
+        }
+    }
+    Ok(ExitCode::from(code))
+}
+
+async fn run_one(job: Ready, stop: Stop, progress: Progress) -> Summary {
+    let mut looking = None;
+    let summary = job
+        .run(stop, |watch| {
+            looking = Some(tokio::spawn(look(watch, progress)))
+        })
+        .await;
+    if let Some(looking) = looking {
+        looking.abort();
+        // Its progress is taken off the display before the summary is printed.
+        let _ = looking.await;
+    }
+    summary
+}
+
+async fn look(watch: Watch, progress: Progress) {
+    loop {
+        progress.update(watch.status());
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn dry_run(ready: Vec<Ready>, json: bool) -> anyhow::Result<ExitCode> {
+    let mut rejected = false;
+    for job in ready {
+        let path = job.summary_path();
+        let summary = job.read_through()?;
+        rejected |= summary.rejected > 0;
+        print(&summary, json)?;
+        if let Some(path) = path {
+            summary.write_file(&path)?;
+        }
+    }
+    Ok(ExitCode::from(u8::from(rejected)))
+}
+
+fn print(summary: &Summary, json: bool) -> anyhow::Result<()> {
+    let text = match json {
+        true => summary.to_json(),
+        false => summary.to_string(),
+    };
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        // Whoever read it has gone away: nobody is left to tell.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            tracing::error!("the summary could not be written to standard output: {error}");
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first signal stops the runs in order, the second ends them at once.
+fn obey_signals(stops: Vec<Stop>) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
+    tokio::spawn(async move {
+        loop {
+            let received = tokio::select! {
+                _ = interrupt.recv() => Signal::Interrupt,
+                _ = terminate.recv() => Signal::Terminate,
+            };
+            for stop in &stops {
+                if !stop.stop(Stopped::Interrupted(received)) {
+                    stop.abandon();
+                }
+            }
+            tracing::warn!(
+                "interrupted: nothing new starts; calls in flight may end, a second signal abandons them"
+            );
+        }
+    });
+    Ok(())
+}
+
+fn cache_dir(options: &RunOptions) -> Option<PathBuf> {
+    if options.no_cache {
+        return None;
+    }
+    let user = || {
+        let absolute = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+    };
+    options
+        .cache_dir
+        .clone()
+        .or_else(|| user().map(|cache| cache.join("batchgate")))
+}
+
+/// What a job file may ask for and this version does not do is an error, never passed over.
+fn refuse_what_is_not_there(job: &config::Job, host: Option<&HostFile>) -> anyhow::Result<()> {
+    let wanted = [
+        (job.journal.db.is_some(), "[journal] db"),
+        (job.pool.failed_items.is_some(), "[pool] failed_items"),
+        (
+            job.adaptive.target_latency.is_some(),
+            "[adaptive] target_latency",
+        ),
+        (
+            job.adaptive.tuner_memory.is_some(),
+            "[adaptive] tuner_memory",
+        ),
+        (job.budget.is_some() || host.is_some(), "a budget"),
+    ];
+    for (asked, what) in wanted {
+        if asked {
+            bail!("{what}: not in this version; remove it");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! The reference page of the job file, from the definitions.
+
+use std::fmt::Write;
+
+use super::job::chapters;
+use super::kind::Shape;
+use super::table::Definition;
+
+const INTRODUCTION: &str = "\
+# The job file
+
+This page is generated from the definitions in `host/src/config`; a test keeps it true. To write
+it anew: `UPDATE_REFERENCE=1 cargo test --release -p batchgate reference_page`.
+
+A job file is TOML, in UTF-8. Only `component` and `input` are required. An unknown key or table
+is an error that names the nearest known one, a value that does not fit is an error that names the
+line and the range, and all errors of a file are reported at once.
+
+- Every key is a command-line option of `batchgate run` as well, with the same range. Options
+  beat the file. A list is given by repeating its option, which replaces the file's list; a single
+  empty value empties it. A switch is `--option` or `--option=false`.
+- With several job files the options apply to each of them, except those marked *one job*, which
+  are refused.
+- Paths in a file are relative to the file's folder, those on the command line to the current
+  folder.
+- `–` means none. Durations are seconds. In sizes, `kB`, `MB`, `GB` and `TB` count by 1000, `KiB`,
+  `MiB`, `GiB` and `TiB` by 1024.
+- A start (`workers`, `batch_size`) outside its bounds is moved into them; a lower bound above its
+  upper one is an error.
+";
+
+const HOST_FILE: &str = "
+## The host file
+
+`batchgate run --budget HOST.toml` and `batchgate host --budget HOST.toml` name a file of what
+jobs share. It may have `[budget]` and `[control]`, with the keys above, and for each shared
+limiter a table `[limiters.NAME]` with the keys of `[rate_limit]` but `name`. A job takes such a
+limiter with `name = \"NAME\"` in its `[rate_limit]`.
+
+```toml
+[budget]
+max = 16
+
+[limiters.crm]
+max_per_sec = 5
+```
+";
+
+/// The page, as it stands in `docs/job-file.md`.
+pub fn reference_page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for chapter in chapters() {
+        let title = match chapter.table {
+            "" => "Above all tables".to_owned(),
+            table => format!("`[{table}]`"),
+        };
+        put(
+            &mut page,
+            format_args!("\n## {title}\n\n{}\n", chapter.about),
+        );
+        if chapter.definitions.is_empty() {
+            put(
+                &mut page,
+                format_args!("On the command line: `--config-set KEY=VALUE`, repeatable.\n"),
+            );
+            continue;
+        }
+        page.push_str("\n| Key = default | Meaning | Allowed | Option |\n|---|---|---|---|\n");
+        for definition in &chapter.definitions {
+            row(&mut page, definition);
+        }
+    }
+    page.push_str(HOST_FILE);
+    page
+}
+
+fn row(page: &mut String, definition: &Definition) {
+    let Definition { key, doc, .. } = definition;
+    let default = match definition.default.as_str() {
+        none @ ("–" | "required") => format!("`{key}` {none}"),
+        default => format!("`{key} = {default}`"),
+    };
+    let mut option = format!("`--{}`", definition.option());
+    match definition.shape {
+        Shape::Many => option.push_str(", repeatable"),
+        Shape::Switch | Shape::One => {}
+    }
+    if definition.one_job {
+        option.push_str(", *one job*");
+    }
+    let cells = [default.as_str(), doc, &definition.expects, &option];
+    put(
+        page,
+        format_args!(
+            "| {} |\n",
+            cells.map(|cell| cell.replace('|', "\\|")).join(" | ")
+        ),
+    );
+}
+
+fn put(page: &mut String, text: std::fmt::Arguments<'_>) {
+    page.write_fmt(text).expect("a String takes all text");
+}

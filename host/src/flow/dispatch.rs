@@ -1,0 +1,200 @@
+//! Where a batch is cut and where its account is taken: the one state of a run, behind one
+//! short lock.
+//!
+//! Data goes one way: the reader adds items, a dispatch cuts them under the controller's setting, an
+//! ended attempt goes into the tally, the breaker and the controller, and that may change the
+//! setting. Nothing waits while it holds the lock.
+
+use super::buffer::Buffer;
+use crate::item::Item;
+use crate::limiter::{Turn, Wait};
+use crate::slot::CallInfo;
+use batchgate_policy::attempt::Account;
+use batchgate_policy::breaker::{Breaker, Trip};
+use batchgate_policy::controller::{Change, Controller, Observation, Override};
+use batchgate_policy::setting::Setting;
+use batchgate_policy::tally::Tally;
+use std::time::Duration;
+
+/// A batch on its way.
+#[derive(Debug)]
+pub struct Batch {
+    /// Its items, in the order of the input.
+    pub items: Vec<Item>,
+    /// The setting it was cut at.
+    pub setting: Setting,
+    /// Calls in flight with this one, if the limiter had held the job below its workers; see
+    /// [`Observation::in_flight`].
+    pub held_at: Option<u32>,
+}
+
+impl Batch {
+    /// What its call with this number can know of itself.
+    pub fn call_info(
+        &self,
+        label: &std::sync::Arc<str>,
+        run_id: &std::sync::Arc<str>,
+        number: u32,
+    ) -> CallInfo {
+        CallInfo {
+            label: label.clone(),
+            run_id: run_id.clone(),
+            call_number: number,
+            workers: self.setting.workers,
+            batch_size: self.setting.batch_size,
+        }
+    }
+}
+
+/// Why no batch was cut.
+#[derive(Debug)]
+pub enum NotYet {
+    /// All workers are busy, or the run is paused, or not enough was read: something will change it.
+    NotReady,
+    /// The limiter says when to ask again.
+    Limited(Wait),
+}
+
+/// What an ended attempt led to.
+#[derive(Debug)]
+pub struct Ended {
+    /// The controller changed its setting.
+    pub changes: Vec<Change>,
+    /// The setting after it.
+    pub setting: Setting,
+    /// The breaker stops the run.
+    pub trip: Option<Trip>,
+    /// Items written so far.
+    pub total_written: u64,
+}
+
+/// The state of a run.
+pub struct Dispatch {
+    /// What was read and not yet cut.
+    pub buffer: Buffer,
+    /// Decides the setting.
+    pub controller: Box<dyn Controller>,
+    /// The account of items.
+    pub tally: Tally,
+    /// Items read so far.
+    pub read: u64,
+    /// Lines of the input that never became items.
+    pub rejected: u64,
+    /// Attempts that have not ended.
+    pub in_flight: u32,
+    /// The user said to dispatch nothing new.
+    pub paused: bool,
+    /// Nothing new starts any more.
+    pub stopping: bool,
+    /// The input gave no full batch for so long that a smaller one may go.
+    pub lingered: bool,
+    breaker: Breaker,
+    max_batch_bytes: Option<u64>,
+    /// The limiter refused the dispatch that is next, so whatever starts now was held back.
+    held: bool,
+}
+
+impl Dispatch {
+    /// The state of a run that has not begun.
+    pub fn new(
+        controller: Box<dyn Controller>,
+        breaker: Breaker,
+        max_batch_bytes: Option<u64>,
+    ) -> Self {
+        Self {
+            buffer: Buffer::default(),
+            controller,
+            tally: Tally::default(),
+            read: 0,
+            rejected: 0,
+            in_flight: 0,
+            paused: false,
+            stopping: false,
+            lingered: false,
+            breaker,
+            max_batch_bytes,
+            held: false,
+        }
+    }
+
+    /// Whether a call may start as far as all but the limiter are concerned.
+    pub fn ready(&self) -> bool {
+        self.has_worker() && self.has_batch()
+    }
+
+    /// Whether a worker is free.
+    pub fn has_worker(&self) -> bool {
+        !self.stopping && !self.paused && self.in_flight < self.controller.setting().workers
+    }
+
+    fn has_batch(&self) -> bool {
+        let batch_size = self.controller.setting().batch_size;
+        self.buffer.has_batch(batch_size, self.max_batch_bytes)
+            || (self.lingered && !self.buffer.is_empty())
+    }
+
+    /// Nothing is in flight, and nothing will be.
+    pub fn finished(&self) -> bool {
+        self.in_flight == 0 && (self.stopping || self.buffer.exhausted())
+    }
+
+    /// Cuts a batch at the setting of this moment, if everything allows a call to start at this moment.
+    pub fn cut(&mut self, turn: &Turn<'_>) -> Result<Batch, NotYet> {
+        if !self.ready() {
+            return Err(NotYet::NotReady);
+        }
+        if let Err(wait) = turn.try_start() {
+            self.held = true;
+            return Err(NotYet::Limited(wait));
+        }
+        let setting = self.controller.setting();
+        let items = self.buffer.cut(setting.batch_size, self.max_batch_bytes);
+        self.lingered = false;
+        self.tally.take(items.len() as u64);
+        self.in_flight += 1;
+        let held_at = std::mem::take(&mut self.held).then_some(self.in_flight);
+        Ok(Batch {
+            items,
+            setting,
+            held_at,
+        })
+    }
+
+    /// Takes the account of an attempt; its slot is free now.
+    pub fn end(&mut self, batch: &Batch, account: &Account, elapsed: Duration) -> Ended {
+        self.in_flight -= 1;
+        self.tally.end(&account.counts);
+        if !account.succeeded && !account.uncalled {
+            self.tally.failed_attempts += 1;
+        }
+        let (failed, done) = (self.tally.ended.failed, self.tally.done());
+        let trip = self.breaker.record(account.breaker, failed, done);
+        let changes = match account.uncalled {
+            true => Vec::new(),
+            false => self.controller.observe(&Observation {
+                setting: batch.setting,
+                n_items: batch.items.len() as u32,
+                elapsed: elapsed.as_secs_f64(),
+                ok: account.sample,
+                size_fault: account.size_fault,
+                in_flight: batch.held_at,
+            }),
+        };
+        Ended {
+            changes,
+            setting: self.controller.setting(),
+            trip,
+            total_written: self.tally.ended.written,
+        }
+    }
+
+    /// Applies rows of the control store; returns the changes they made.
+    pub fn apply(&mut self, rows: &[Override]) -> Vec<Change> {
+        self.controller.apply(rows)
+    }
+
+    /// The batch size that the reader should keep ahead of.
+    pub fn batch_size(&self) -> u32 {
+        self.controller.setting().batch_size
+    }
+}

@@ -1,0 +1,243 @@
+//! An attempt: makes the calls that its strategy asks for, in one slot, until the batch has
+//! come to its end.
+
+use super::dispatch::Batch;
+use super::permission::Permission;
+use super::record::Records;
+use super::stop::Stop;
+use crate::item::Item;
+use crate::limiter::Limiter;
+use crate::slot::{CallReport, CallServices, Plugin, Pool, Slot};
+use batchgate_policy::attempt::{Account, Attempt, Note, Rules, StopCause};
+use batchgate_policy::bisect::Positions;
+use batchgate_policy::outcome::{CallEnd, CallResult};
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What the attempts of a run share.
+pub struct Recover<P: Plugin> {
+    /// The job's label.
+    pub label: Arc<str>,
+    /// The run's id.
+    pub run_id: Arc<str>,
+    /// How failed calls are recovered.
+    pub rules: Rules,
+    /// Its slots.
+    pub pool: Pool<P>,
+    /// Every call passes it.
+    pub limiter: Limiter,
+    /// What a long wait for it means.
+    pub permission: Permission,
+    /// Where calls are recorded.
+    pub records: Arc<Records>,
+    /// Ends waits, and calls at the end of a grace.
+    pub stop: Stop,
+}
+
+/// What an attempt came to.
+pub struct Done {
+    /// Its account.
+    pub account: Account,
+    /// Time of its first call, without waits.
+    pub first_elapsed: Duration,
+    /// Time of the whole attempt, waits included.
+    pub total_elapsed: Duration,
+    /// Calls made.
+    pub calls: u64,
+    /// Of these, with a breach.
+    pub breaches: u64,
+    /// Of these, trapped.
+    pub traps: u64,
+    /// Why the whole run has to stop.
+    pub stop: Option<StopCause>,
+}
+
+impl<P: Plugin> Recover<P> {
+    /// Runs a batch to its end. The limiter has granted its first call. `held` is the slot that the caller
+    /// used last, if it has one; it comes back in the same place.
+    pub async fn run(&self, batch: &Batch, held: &mut Option<P::Slot>) -> Done {
+        let started = Instant::now();
+        let mut attempt = Attempt::new(batch.items.len() as u32, self.rules);
+        let places = Places::new(&batch.items);
+        let mut done = Done {
+            account: Attempt::new(0, self.rules).finish(),
+            first_elapsed: Duration::ZERO,
+            total_elapsed: Duration::ZERO,
+            calls: 0,
+            breaches: 0,
+            traps: 0,
+            stop: None,
+        };
+        while let Some(next) = attempt.next() {
+            let number = next.number;
+            if number > 1 && !self.may_go_on(next.pause).await {
+                break;
+            }
+            let items = select(&batch.items, next.positions);
+            let info = batch.call_info(&self.label, &self.run_id, number);
+            let call_started = Instant::now();
+            let report = self.call(&items, info, held).await;
+            let backing_off = self.limiter.is_backing_off();
+            let breached = self.learn_breach(&report, call_started);
+            let jitter = rand::random::<f64>();
+            let (elapsed, bytes) = (report.elapsed, report.bytes);
+            done.calls += 1;
+            done.breaches += u64::from(breached);
+            done.traps += u64::from(matches!(report.end, CallEnd::Trapped(_)));
+            if number == 1 {
+                done.first_elapsed = elapsed;
+            }
+            let n_items = items.len();
+            let result = CallResult {
+                end: report.end,
+                breached,
+                backing_off,
+            };
+            let marked = attempt.mark(result, |index| places.of(index), jitter);
+            self.records
+                .call(batch.setting, n_items, elapsed, marked.outcome, bytes);
+            if let Some(note) = marked.note {
+                self.say(note);
+            }
+            if marked.stop.is_some() {
+                done.stop = marked.stop;
+                break;
+            }
+        }
+        done.account = attempt.finish();
+        done.total_elapsed = started.elapsed();
+        done
+    }
+
+    /// Waits out the pause and the limiter before a further call; false if the run stops meanwhile.
+    async fn may_go_on(&self, pause: Duration) -> bool {
+        let wait = async {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            let turn = self.limiter.turn().await;
+            while let Err(wait) = turn.try_start() {
+                if !self.permission.may_wait(&wait) {
+                    return false;
+                }
+                turn.wait(&wait).await;
+            }
+            self.permission.started();
+            true
+        };
+        tokio::select! {
+            biased;
+            () = self.stop.stopping() => false,
+            may = wait => may,
+        }
+    }
+
+    /// Makes one call in the slot at hand, a new one if there is none, and drops it if it is dead after.
+    async fn call(
+        &self,
+        items: &[Item],
+        info: crate::slot::CallInfo,
+        held: &mut Option<P::Slot>,
+    ) -> CallReport {
+        let mut slot = match held.take() {
+            Some(slot) => slot,
+            None => match self.pool.take().await {
+                Ok(slot) => slot,
+                Err(reason) => return cannot_start(reason),
+            },
+        };
+        let report = tokio::select! {
+            biased;
+            report = slot.call(items, info) => report,
+            () = self.stop.abandoning() => abandoned(),
+        };
+        if !report.dead {
+            *held = Some(slot);
+        }
+        report
+    }
+
+    /// A call's breach starts the shared cooldown, once, however it was learned.
+    fn learn_breach(&self, report: &CallReport, call_started: Instant) -> bool {
+        if let CallEnd::RateLimited { retry_after, .. } = &report.end {
+            if report.breached {
+                self.limiter.lengthen_cooldown(*retry_after);
+            } else {
+                self.limiter.report_breach(call_started, *retry_after);
+            }
+            return true;
+        }
+        report.breached
+    }
+
+    fn say(&self, note: Note) {
+        tracing::warn!(label = %self.label, "{note}");
+    }
+}
+
+/// No instance could be made: nothing was sent, so the batch is sent again after a pause.
+fn cannot_start(reason: String) -> CallReport {
+    CallReport {
+        end: CallEnd::Failed {
+            message: format!("cannot make an instance: {reason}"),
+            retryable: true,
+        },
+        breached: false,
+        elapsed: Duration::ZERO,
+        bytes: None,
+        dead: true,
+    }
+}
+
+fn abandoned() -> CallReport {
+    CallReport {
+        end: CallEnd::Abandoned("in flight when the run stopped: abandoned".into()),
+        breached: false,
+        elapsed: Duration::ZERO,
+        bytes: None,
+        dead: true,
+    }
+}
+
+/// The items of a call. Only what a partial answer left has to be gathered.
+pub fn select<'a>(items: &'a [Item], positions: &Positions) -> Cow<'a, [Item]> {
+    match positions {
+        Positions::Run(run) => Cow::Borrowed(&items[run.start as usize..run.end as usize]),
+        Positions::Some(list) => list.iter().map(|&p| items[p as usize].clone()).collect(),
+    }
+}
+
+/// Finds an item's place in its batch by its own index.
+struct Places<'a> {
+    items: &'a [Item],
+    by_index: OnceCell<HashMap<u64, u32>>,
+}
+
+impl<'a> Places<'a> {
+    fn new(items: &'a [Item]) -> Self {
+        Self {
+            items,
+            by_index: OnceCell::new(),
+        }
+    }
+
+    fn of(&self, index: u64) -> Option<u32> {
+        // Nearly every batch is a run of neighbours.
+        let offset = index.checked_sub(self.items.first()?.index);
+        let near = offset.filter(|&o| o < self.items.len() as u64);
+        if let Some(offset) = near
+            && self.items[offset as usize].index == index
+        {
+            return Some(offset as u32);
+        }
+        let by_index = self.by_index.get_or_init(|| {
+            let place = |(place, item): (usize, &Item)| (item.index, place as u32);
+            self.items.iter().enumerate().map(place).collect()
+        });
+        by_index.get(&index).copied()
+    }
+}

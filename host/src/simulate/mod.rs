@@ -1,0 +1,19 @@
+//! Simulations: a controller against a server whose best setting is known, in virtual time.
+//!
+//! Invariant: a seed fixes every figure; nothing here reads a clock or sleeps.
+
+mod fields;
+mod figures;
+mod run;
+mod scenario;
+mod server;
+mod sweep;
+
+pub use figures::{Figures, Summary, summarize};
+pub use run::{Unfinished, run};
+pub use scenario::{Job, Scenario, ScenarioError};
+pub use server::{Server, Shape};
+pub use sweep::{Convergence, FalseCuts, FlatTop, Knee, Sweep, sweep};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! How much of an input has been read, for a progress display on another thread.
+
+use super::decompress::BoxRead;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How much of an input has been read. Clones show the same reading.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    read: Arc<AtomicU64>,
+    total: Option<u64>,
+}
+
+impl Progress {
+    pub(super) fn new(total: Option<u64>) -> Progress {
+        Progress {
+            read: Arc::default(),
+            total,
+        }
+    }
+
+    /// Bytes read so far, before unpacking.
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the whole input, before unpacking; a pipe's are not known.
+    pub fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// The same reader, counted here.
+    pub(super) fn count(&self, reader: BoxRead) -> BoxRead {
+        let read = Arc::clone(&self.read);
+        Box::new(Counted { reader, read })
+    }
+}
+
+struct Counted {
+    reader: BoxRead,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(into)?;
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}

@@ -1,0 +1,22 @@
+//! The stores in SQLite: live control and the usage log.
+//!
+//! Their tables and columns are those of the Python library `adaptive-concurrency`, whose
+//! functions read and write the same files while a job runs. SQLite is used in this module alone,
+//! and nothing here may stop a run or hold up a call: a store that fails is reported once,
+//! when it starts to fail and when it works again.
+
+pub mod control;
+mod control_reader;
+mod fault;
+mod logged_calls;
+mod rollup;
+mod sqlite;
+mod trouble;
+pub mod usage;
+mod usage_buffer;
+mod usage_writer;
+
+pub use control_reader::ControlReader;
+pub use fault::{Fault, StoreError};
+pub use logged_calls::{LoggedCall, LoggedCalls};
+pub use usage_writer::{UsageReport, UsageWriter};

@@ -1,0 +1,207 @@
+//! What the host keeps for one instance, and what the instance may ask of it.
+
+use super::bindings;
+use super::call::Call;
+use super::guest_log::GuestOutput;
+use super::http::{AllowList, Client, Hooks};
+use super::limits::Limits;
+use super::sandbox::SandboxConfig;
+use std::sync::Arc;
+use std::time::Duration;
+use wasmtime::component::{HasSelf, Linker, ResourceTable};
+use wasmtime::{Engine, Store};
+use wasmtime_wasi::sockets::SocketAddrUse;
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_config::{WasiConfig, WasiConfigVariables};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+
+/// The state of one instance's store.
+pub(super) struct State {
+    wasi: WasiCtx,
+    table: ResourceTable,
+    http: WasiHttpCtx,
+    hooks: Hooks,
+    config: Arc<WasiConfigVariables>,
+    deadline_ms: u64,
+    count_http_bytes: bool,
+    pub(super) limits: Limits,
+    stdout: GuestOutput,
+    stderr: GuestOutput,
+}
+
+/// What the instances of one job share.
+pub(super) struct Shared {
+    pub(super) sandbox: Arc<SandboxConfig>,
+    pub(super) allow: Arc<AllowList>,
+    pub(super) client: Arc<Client>,
+    pub(super) config: Arc<WasiConfigVariables>,
+    /// The values of `env`, by name.
+    pub(super) env: Vec<(String, String)>,
+}
+
+/// Makes a store for one instance, its limits set. The call is what the guest's start functions run in.
+pub(super) fn store(
+    engine: &Engine,
+    shared: &Shared,
+    stdout: GuestOutput,
+    stderr: GuestOutput,
+    call: Arc<Call>,
+) -> Result<Store<State>, String> {
+    let sandbox = &shared.sandbox;
+    let wasi = wasi(shared, &stdout, &stderr)?;
+    let mut http = WasiHttpCtx::new();
+    http.set_field_size_limit(sandbox.max_header_bytes);
+    let mut table = ResourceTable::new();
+    table.set_max_capacity(sandbox.max_resources);
+    let state = State {
+        wasi,
+        table,
+        http,
+        hooks: Hooks {
+            client: Arc::clone(&shared.client),
+            call,
+        },
+        config: Arc::clone(&shared.config),
+        deadline_ms: u64::try_from(sandbox.call_timeout.as_millis()).unwrap_or(u64::MAX),
+        count_http_bytes: sandbox.count_http_bytes,
+        limits: Limits::new(sandbox),
+        stdout,
+        stderr,
+    };
+    let mut store = Store::new(engine, state);
+    store.limiter(|state| &mut state.limits);
+    store.set_max_component_handles(sandbox.max_resources);
+    store.set_hostcall_fuel(MAX_ANSWER_BYTES);
+    Ok(store)
+}
+
+/// Most that a guest may hand to the host at once, an answer included: what does not fit ends the call.
+pub(super) const MAX_ANSWER_BYTES: usize = 16 << 20;
+
+fn wasi(shared: &Shared, stdout: &GuestOutput, stderr: &GuestOutput) -> Result<WasiCtx, String> {
+    let sandbox = &shared.sandbox;
+    let mut wasi = WasiCtx::builder();
+    wasi.stdout(stdout.clone())
+        .stderr(stderr.clone())
+        .max_random_size(sandbox.max_random_bytes)
+        .envs(&shared.env);
+    for dir in &sandbox.dirs {
+        let permissions = if dir.writable {
+            FsPerms::ReadWrite
+        } else {
+            FsPerms::ReadOnly
+        };
+        wasi.preopened_dir(&dir.host, &dir.guest, permissions)
+            .map_err(|error| format!("dirs: {}: {}", dir.host.display(), error.root_cause()))?;
+    }
+    if sandbox.sockets {
+        let allow = Arc::clone(&shared.allow);
+        wasi.allow_tcp(true)
+            .allow_udp(true)
+            .allow_ip_name_lookup(true);
+        wasi.socket_addr_check(move |address, purpose| {
+            let allowed = match purpose {
+                // Nothing may be listened on; a socket that connects binds to any address and port.
+                SocketAddrUse::TcpBind | SocketAddrUse::UdpBind => {
+                    address.ip().is_unspecified() && address.port() == 0
+                }
+                _ => allow.allows_socket(address.ip(), address.port()),
+            };
+            Box::pin(std::future::ready(allowed))
+        });
+    }
+    Ok(wasi.build())
+}
+
+impl State {
+    /// Has the instance work for another call from now on.
+    pub(super) fn begin(&mut self, call: Arc<Call>) {
+        self.limits.forget();
+        self.hooks.call = call;
+    }
+
+    /// Writes what the guest has left unfinished in its log.
+    pub(super) fn end_lines(&self) {
+        self.stdout.end_line();
+        self.stderr.end_line();
+    }
+
+    /// How many resources of the host the guest holds.
+    pub(super) fn resources(&mut self) -> usize {
+        self.table.iter_mut().count()
+    }
+}
+
+/// Everything that a component of the sync world may import.
+pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    wasmtime_wasi_config::add_to_linker(&mut linker, |state: &mut State| {
+        WasiConfig::from(&*state.config)
+    })?;
+    bindings::types::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    bindings::limiter::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    bindings::call::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    Ok(linker)
+}
+
+impl bindings::types::Host for State {}
+
+impl bindings::limiter::Host for State {
+    fn report_breach(&mut self, retry_after_ms: Option<u64>) -> wasmtime::Result<u64> {
+        let cooldown = self
+            .hooks
+            .call
+            .report_breach(retry_after_ms.map(Duration::from_millis));
+        Ok(u64::try_from(cooldown.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn record_bytes(&mut self, bytes: u64) -> wasmtime::Result<()> {
+        if self.count_http_bytes {
+            self.hooks.client.say_bytes_ignored();
+        } else {
+            self.hooks.call.count_bytes(bytes);
+        }
+        Ok(())
+    }
+
+    fn is_backing_off(&mut self) -> wasmtime::Result<bool> {
+        Ok(self.hooks.call.is_backing_off())
+    }
+}
+
+impl bindings::call::Host for State {
+    fn info(&mut self) -> wasmtime::Result<bindings::call::CallInfo> {
+        let call = &self.hooks.call;
+        let info = call.info();
+        Ok(bindings::call::CallInfo {
+            label: info.label.to_string(),
+            run_id: info.run_id.to_string(),
+            call_number: info.call_number,
+            workers: info.workers,
+            batch_size: info.batch_size,
+            deadline_ms: self.deadline_ms,
+            idempotency_key: call.idempotency_key().to_owned(),
+        })
+    }
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView {
+            ctx: &mut self.wasi,
+            table: &mut self.table,
+        }
+    }
+}
+
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView {
+            ctx: &mut self.http,
+            table: &mut self.table,
+            hooks: &mut self.hooks,
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Each way a run can end, with its word, its exit code and an account that adds up: the program with a
+//! component that does as its items say.
+
+use crate::support::{Job, Ran, batchgate, guest};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// Runs the scripted plugin over JSON lines.
+fn scripted(lines: &str, toml: &str) -> Job {
+    let job = Job::new(&guest("scripted"), "", toml);
+    std::fs::write(job.path("input.jsonl"), lines).expect("input written");
+    let text = std::fs::read_to_string(job.path("job.toml")).expect("read");
+    std::fs::write(
+        job.path("job.toml"),
+        text.replace("input.csv", "input.jsonl"),
+    )
+    .expect("written");
+    job
+}
+
+fn repeated(line: &str, times: usize) -> String {
+    format!("{line}\n").repeat(times)
+}
+
+#[track_caller]
+fn ends(ran: &Ran, stopped: &str, code: i32) {
+    assert_eq!(ran.summary["stopped"], stopped, "{}", ran.log);
+    assert_eq!(ran.code, code, "{}", ran.log);
+}
+
+#[test]
+fn completed() {
+    let ran = scripted(&repeated(r#"{"do":"ok"}"#, 10), "").run(&[]);
+    ends(&ran, "completed", 0);
+    let ran = scripted(&repeated(r#"{"do":"skip"}"#, 10), "").run(&[]);
+    ends(&ran, "completed", 0);
+    assert_eq!(ran.adds_up().count("skipped"), 10);
+    let mixed = format!(
+        "{}{}",
+        repeated(r#"{"do":"ok"}"#, 9),
+        r#"{"do":"item_fail","retryable":false}"#
+    );
+    let ran = scripted(&mixed, "").run(&[]);
+    ends(&ran, "completed", 1);
+    assert_eq!(
+        (ran.adds_up().count("written"), ran.count("failed")),
+        (9, 1)
+    );
+}
+
+#[test]
+fn circuit_breaker_fatal_and_failure_limit() {
+    let one = "[pool]\nbatch_size = 1\n";
+    let ran = scripted(&repeated(r#"{"do":"fail","retryable":false}"#, 20), one).run(&[]);
+    ends(&ran, "circuit-breaker", 3);
+    assert_eq!(
+        (ran.adds_up().count("failed"), ran.count("not_dispatched")),
+        (8, 12)
+    );
+    assert!(
+        ran.log
+            .contains("SYSTEMATIC FAILURE: 8 consecutive. Stopping."),
+        "{}",
+        ran.log
+    );
+
+    let ran = scripted(&repeated(r#"{"do":"fatal","message":"401"}"#, 20), one).run(&[]);
+    ends(&ran, "fatal", 3);
+    assert_eq!((ran.adds_up().count("failed"), ran.count("calls")), (1, 1));
+
+    let toml = "[pool]\nbatch_size = 1\nmax_failed_items = 3\n";
+    let ran = scripted(
+        &repeated(r#"{"do":"item_fail","retryable":false}"#, 20),
+        toml,
+    )
+    .run(&[]);
+    ends(&ran, "failure-limit", 3);
+    assert_eq!(ran.adds_up().count("failed"), 3);
+}
+
+#[test]
+fn trap_aborts_or_fails() {
+    let lines = repeated(r#"{"do":"trap"}"#, 1) + &repeated(r#"{"do":"ok"}"#, 9);
+    let ran = scripted(&lines, "[pool]\nbatch_size = 1\n").run(&[]);
+    ends(&ran, "trap", 4);
+    assert_eq!((ran.adds_up().count("unknown"), ran.count("traps")), (1, 1));
+
+    let ran = scripted(&lines, "[pool]\nbatch_size = 1\non_trap = \"fail\"\n").run(&[]);
+    ends(&ran, "completed", 1);
+    assert_eq!(
+        (ran.adds_up().count("unknown"), ran.count("written")),
+        (1, 9)
+    );
+}
+
+#[test]
+fn cpu_and_call_timeouts_are_named_with_their_values() {
+    let toml = "failures_csv = \"f.csv\"\nbatch_size = 1\non_trap = \"fail\"\n";
+    let toml = format!("[pool]\n{toml}[sandbox]\ncpu_timeout = 0.3\ncall_timeout = 0.6\n");
+    let lines = "{\"do\":\"loop\"}\n{\"do\":\"sleep\",\"ms\":60000}\n{\"do\":\"ok\"}\n";
+    let job = scripted(lines, &toml);
+    let ran = job.run(&[]);
+    ends(&ran, "completed", 1);
+    assert_eq!(
+        (
+            ran.adds_up().count("unknown"),
+            ran.count("traps"),
+            ran.count("written")
+        ),
+        (2, 1, 1)
+    );
+    let failures = std::fs::read_to_string(job.path("f.csv")).expect("written");
+    assert!(
+        failures.contains("cpu_timeout") && failures.contains("call_timeout"),
+        "{failures}"
+    );
+}
+
+#[test]
+fn parked() {
+    let toml = "[pool]\nbatch_size = 1\n[rate_limit]\nmax_per_day = 5\npark = false\nday_time_zone = \"UTC\"\n";
+    let ran = scripted(&repeated(r#"{"do":"ok"}"#, 20), toml).run(&[]);
+    ends(&ran, "parked", 1);
+    assert_eq!(
+        (ran.adds_up().count("written"), ran.count("not_dispatched")),
+        (5, 15)
+    );
+}
+
+#[test]
+fn interrupted_by_either_signal() {
+    for (name, code) in [("-INT", 130), ("-TERM", 143)] {
+        // A cooldown of 15 minutes: the wait ends at once.
+        let lines = repeated(r#"{"do":"rate_limited","ms":900000,"on_call":1}"#, 20);
+        let job = scripted(
+            &lines,
+            "[pool]\nbatch_size = 1\n[usage]\ndb = \"usage.sqlite\"\n",
+        );
+        let running = job.command(&[]).spawn().expect("batchgate runs");
+        let from = Instant::now();
+        // The one call before the cooldown is in the usage log.
+        let made = || {
+            let log = batchgate()
+                .args(["usage", "window", "600", "--json", "--db"])
+                .arg(job.path("usage.sqlite"))
+                .stderr(Stdio::null())
+                .output();
+            String::from_utf8_lossy(&log.expect("batchgate runs").stdout).contains("\"requests\":1")
+        };
+        while !made() {
+            assert!(
+                from.elapsed() < Duration::from_secs(30),
+                "no call was logged"
+            );
+        }
+        let pid = running.id().to_string();
+        assert!(
+            std::process::Command::new("kill")
+                .args([name, &pid])
+                .status()
+                .expect("kill")
+                .success()
+        );
+        let ran = Ran::of(running.wait_with_output().expect("it ends"));
+        ends(&ran, "interrupted", code);
+        assert_eq!(
+            (ran.adds_up().count("not_dispatched"), ran.count("breaches")),
+            (20, 1)
+        );
+        assert!(from.elapsed() < Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn what_is_unusable_is_refused_before_anything_is_sent() {
+    let job = scripted("", "");
+    let cases: [(&[&str], &str); 6] = [
+        (&["--component", "/nonexistent.wasm"], "/nonexistent.wasm"),
+        (&["--input", "/nonexistent.csv"], "/nonexistent.csv"),
+        (&["--workers", "0"], "--workers"),
+        (&["--usage-db", "/nonexistent/usage.sqlite"], "/nonexistent"),
+        (&["--failures-csv", "/nonexistent/f.csv"], "/nonexistent"),
+        (&["--allow-hosts", "not a host"], "allow_hosts"),
+    ];
+    for (options, word) in cases {
+        let ran = job.run(options);
+        assert_eq!(ran.code, 2, "{options:?}: {}", ran.log);
+        assert!(
+            ran.log.contains(word) && ran.log.lines().count() == 1,
+            "{options:?}: {}",
+            ran.log
+        );
+    }
+    for (guest_name, word) in [
+        ("core_module", "core WebAssembly module"),
+        ("wrong_world", "processor"),
+        ("wrong_version", "0.1.0"),
+    ] {
+        let ran = job.run(&["--component", guest(guest_name).to_str().expect("UTF-8")]);
+        assert_eq!(ran.code, 2, "{guest_name}: {}", ran.log);
+        assert!(ran.log.contains(word), "{guest_name}: {}", ran.log);
+    }
+    let unknown = batchgate()
+        .args(["run", "--no-such-option"])
+        .output()
+        .expect("runs");
+    assert_eq!(unknown.status.code(), Some(2));
+}
+
+#[test]
+fn check_and_dry_run_send_nothing() {
+    let job = scripted(&(repeated(r#"{"do":"fatal"}"#, 7) + "not json\n"), "");
+    let ran = job.run(&["--check"]);
+    assert_eq!((ran.code, ran.summary.is_null()), (0, true), "{}", ran.log);
+    let ran = job.run(&["--dry-run"]);
+    assert_eq!(ran.code, 1, "a line is rejected");
+    assert_eq!(
+        (
+            ran.adds_up().count("not_dispatched"),
+            ran.count("calls"),
+            ran.count("rejected")
+        ),
+        (7, 0, 1)
+    );
+}
+
+#[test]
+fn a_host_that_is_not_allowed_is_not_reached() {
+    let api = crate::support::MockApi::start(&[]);
+    let line = format!("{{\"do\":\"get\",\"url\":\"{}/stats\"}}", api.origin());
+    let origin = api.origin().to_owned();
+    for (allowed, reached) in [
+        (vec![], false),
+        (vec!["--allow-hosts", &origin], true),
+        (vec!["--allow-hosts", "http://127.0.0.1:1"], false),
+    ] {
+        let job = scripted(&repeated(&line, 1), "[pool]\nfailures_csv = \"f.csv\"\n");
+        let ran = job.run(&allowed);
+        let failures = std::fs::read_to_string(job.path("f.csv")).expect("written");
+        assert_eq!(failures.contains("requests"), reached, "{failures}");
+        assert_eq!(ran.log.contains("allow_hosts"), !reached, "{}", ran.log);
+    }
+}
+
+#[test]
+fn fixed_settings_do_not_tune() {
+    let job = scripted(
+        &repeated(r#"{"do":"ok"}"#, 2000),
+        "[pool]\nbatch_size = 3\nworkers = 2\n[adaptive]\nmax_workers = 9\n",
+    );
+    let ran = job.run(&["--fixed"]);
+    ends(&ran, "completed", 0);
+    assert_eq!(ran.count("calls"), 667);
+    assert_eq!(
+        (
+            ran.summary["final"]["workers"].as_u64(),
+            ran.summary["final"]["batch_size"].as_u64()
+        ),
+        (Some(2), Some(3))
+    );
+    assert!(!ran.log.contains("tune:"), "{}", ran.log);
+}

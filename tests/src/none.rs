@@ -1,0 +1,1 @@
+//! Nothing: the tests are in the one test binary, `src/main.rs`.
