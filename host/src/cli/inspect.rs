@@ -2,7 +2,6 @@
 
 use crate::wasm::{Inspection, SandboxConfig};
 use anyhow::Context;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -28,9 +27,6 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     } else {
         inspection.text(&sandbox)
     };
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{text}")
-        .and_then(|()| stdout.flush())
-        .context("standard output cannot be written to")?;
+    super::print_line(&text)?;
     Ok(ExitCode::SUCCESS)
 }

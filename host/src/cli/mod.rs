@@ -11,7 +11,9 @@ mod run;
 mod simulate;
 mod usage;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// The code for usage, configuration, input or component unusable: nothing was sent.
@@ -55,10 +57,30 @@ pub fn main() -> ExitCode {
     })
 }
 
+/// Prints a result. That its reader has gone away is no error: nobody is left to tell.
+fn print_line(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("standard output cannot be written to")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// An error of several lines names several faults, one each.
 #[allow(clippy::print_stderr)]
 fn complain(error: &anyhow::Error) {
-    for line in format!("{error:#}").lines() {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        // Some errors name their causes themselves.
+        if !text.contains(&cause) {
+            text += if text.is_empty() { "" } else { ": " };
+            text += &cause;
+        }
+    }
+    for line in text.lines() {
         eprintln!("batchgate: {}", crate::report::log::escape_line(line));
     }
 }

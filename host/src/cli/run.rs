@@ -8,11 +8,13 @@ use crate::report::log::Log;
 use crate::report::progress::{Display, Progress};
 use crate::report::summary::{Signal, Stopped, Summary, exit_code};
 use anyhow::{Context, bail};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// The code for a host that could not go on, or not say what came of it.
+const HOST_TROUBLE: u8 = 5;
 
 /// How often the progress display looks at a run.
 const LOOK_EVERY: Duration = Duration::from_millis(125);
@@ -75,12 +77,14 @@ async fn run_all(
     }
     let mut code = exit_code(&summaries);
     for (summary, path) in summaries.iter().zip(&paths) {
-        print(summary, options.json)?;
+        if !print(summary, options.json) {
+            code = code.max(HOST_TROUBLE);
+        }
         if let Some(path) = path
             && let Err(error) = summary.write_file(path)
         {
             tracing::error!(label = %summary.label, "{error}");
-            code = code.max(5);
+            code = code.max(HOST_TROUBLE);
         }
     }
     Ok(ExitCode::from(code))
@@ -109,44 +113,55 @@ async fn look(watch: Watch, progress: Progress) {
 }
 
 fn dry_run(ready: Vec<Ready>, json: bool) -> anyhow::Result<ExitCode> {
-    let mut rejected = false;
+    let mut code = 0;
     for job in ready {
         let path = job.summary_path();
         let summary = job.read_through()?;
-        rejected |= summary.rejected > 0;
-        print(&summary, json)?;
+        code = code.max(u8::from(summary.rejected > 0));
+        if !print(&summary, json) {
+            code = HOST_TROUBLE;
+        }
         if let Some(path) = path {
             summary.write_file(&path)?;
         }
     }
-    Ok(ExitCode::from(u8::from(rejected)))
+    Ok(ExitCode::from(code))
 }
 
-fn print(summary: &Summary, json: bool) -> anyhow::Result<()> {
+/// Returns whether that went well.
+fn print(summary: &Summary, json: bool) -> bool {
     let text = match json {
         true => summary.to_json(),
         false => summary.to_string(),
     };
-    let mut stdout = std::io::stdout().lock();
-    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
-        // Whoever read it has gone away: nobody is left to tell.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            tracing::error!("the summary could not be written to standard output: {error}");
-            Ok(())
-        }
-        _ => Ok(()),
+    let printed = super::print_line(&text);
+    if let Err(error) = &printed {
+        tracing::error!("the summary could not be printed: {error:#}");
     }
+    printed.is_ok()
 }
 
-/// The first signal stops the runs in order, the second ends them at once.
+/// The first signal stops the runs in order, the second ends them at once. A terminal that is closed counts
+/// as SIGTERM.
 fn obey_signals(stops: Vec<Stop>) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
+    let mut hang_up = match hang_up_is_ignored() {
+        true => None,
+        false => Some(signal(SignalKind::hangup()).context("SIGHUP cannot be handled")?),
+    };
     tokio::spawn(async move {
         loop {
+            let hung_up = async {
+                match &mut hang_up {
+                    Some(hang_up) => hang_up.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
             let received = tokio::select! {
                 _ = interrupt.recv() => Signal::Interrupt,
                 _ = terminate.recv() => Signal::Terminate,
+                _ = hung_up => Signal::Terminate,
             };
             for stop in &stops {
                 if !stop.stop(Stopped::Interrupted(received)) {
@@ -159,6 +174,15 @@ fn obey_signals(stops: Vec<Stop>) -> anyhow::Result<()> {
         }
     });
     Ok(())
+}
+
+/// Whether whoever started us wants us to outlive the terminal, as `nohup` does.
+fn hang_up_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // Bit 0 stands for signal 1, SIGHUP.
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
 }
 
 fn cache_dir(options: &RunOptions) -> Option<PathBuf> {

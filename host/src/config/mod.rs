@@ -49,7 +49,7 @@ pub use origin::{Entry, Origin};
 pub use overrides::Overrides;
 pub use pool::{Describe, FailedItems, Pool};
 pub use rate_limit::{RateLimit, Scope};
-pub use reference::reference_page;
+pub use reference::job_file_reference;
 pub use sandbox::{Dir, Sandbox};
 pub use several::load_jobs;
 pub use share::Share;

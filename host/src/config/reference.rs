@@ -1,4 +1,4 @@
-//! The reference page of the job file, from the definitions.
+//! The reference of the job file, from the definitions.
 
 use std::fmt::Write;
 
@@ -7,10 +7,8 @@ use super::kind::Shape;
 use super::table::Definition;
 
 const INTRODUCTION: &str = "\
-# The job file
-
-This page is generated from the definitions in `host/src/config`; a test keeps it true. To write
-it anew: `UPDATE_REFERENCE=1 cargo test --release -p batchgate reference_page`.
+This part is generated from the definitions in `host/src/config`, and a test keeps it true. To
+write it anew: `UPDATE_REFERENCE=1 cargo test --release -p batchgate the_reference`.
 
 A job file is TOML, in UTF-8. Only `component` and `input` are required. An unknown key or table
 is an error that names the nearest known one, a value that does not fit is an error that names the
@@ -30,7 +28,7 @@ line and the range, and all errors of a file are reported at once.
 ";
 
 const HOST_FILE: &str = "
-## The host file
+### The host file
 
 `batchgate run --budget HOST.toml` and `batchgate host --budget HOST.toml` name a file of what
 jobs share. It may have `[budget]` and `[control]`, with the keys above, and for each shared
@@ -46,35 +44,35 @@ max_per_sec = 5
 ```
 ";
 
-/// The page, as it stands in `docs/job-file.md`.
-pub fn reference_page() -> String {
-    let mut page = INTRODUCTION.to_owned();
+/// The reference, as it stands in `README.md`: the sections below a heading of the second level.
+pub fn job_file_reference() -> String {
+    let mut text = INTRODUCTION.to_owned();
     for chapter in chapters() {
         let title = match chapter.table {
             "" => "Above all tables".to_owned(),
             table => format!("`[{table}]`"),
         };
         put(
-            &mut page,
-            format_args!("\n## {title}\n\n{}\n", chapter.about),
+            &mut text,
+            format_args!("\n### {title}\n\n{}\n", chapter.about),
         );
         if chapter.definitions.is_empty() {
             put(
-                &mut page,
+                &mut text,
                 format_args!("On the command line: `--config-set KEY=VALUE`, repeatable.\n"),
             );
             continue;
         }
-        page.push_str("\n| Key = default | Meaning | Allowed | Option |\n|---|---|---|---|\n");
+        text.push_str("\n| Key = default | Meaning | Allowed | Option |\n|---|---|---|---|\n");
         for definition in &chapter.definitions {
-            row(&mut page, definition);
+            row(&mut text, definition);
         }
     }
-    page.push_str(HOST_FILE);
-    page
+    text.push_str(HOST_FILE);
+    text
 }
 
-fn row(page: &mut String, definition: &Definition) {
+fn row(text: &mut String, definition: &Definition) {
     let Definition { key, doc, .. } = definition;
     let default = match definition.default.as_str() {
         none @ ("–" | "required") => format!("`{key}` {none}"),
@@ -90,7 +88,7 @@ fn row(page: &mut String, definition: &Definition) {
     }
     let cells = [default.as_str(), doc, &definition.expects, &option];
     put(
-        page,
+        text,
         format_args!(
             "| {} |\n",
             cells.map(|cell| cell.replace('|', "\\|")).join(" | ")
@@ -98,6 +96,6 @@ fn row(page: &mut String, definition: &Definition) {
     );
 }
 
-fn put(page: &mut String, text: std::fmt::Arguments<'_>) {
-    page.write_fmt(text).expect("a String takes all text");
+fn put(text: &mut String, more: std::fmt::Arguments<'_>) {
+    text.write_fmt(more).expect("a String takes all text");
 }

@@ -793,16 +793,26 @@ fn jobs_that_run_together() {
 }
 
 #[test]
-fn the_reference_page_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/job-file.md");
-    let page = reference_page();
+fn the_reference_in_the_readme_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+    let readme = std::fs::read_to_string(path).expect("README.md is there");
+    let (before, rest) = readme
+        .split_once("<!-- job file reference: begins -->\n")
+        .expect("README.md says where the reference begins");
+    let (written, after) = rest
+        .split_once("<!-- job file reference: ends -->\n")
+        .expect("README.md says where the reference ends");
+    let reference = format!("\n{}\n", job_file_reference());
     if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        std::fs::write(path, &page).expect("docs/ is writable");
+        let marked = format!(
+            "{before}<!-- job file reference: begins -->\n{reference}<!-- job file reference: ends -->\n{after}"
+        );
+        std::fs::write(path, marked).expect("README.md is writable");
+        return;
     }
-    let written = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
-        written == page,
-        "{path} is stale; run this test with UPDATE_REFERENCE=1"
+        written == reference,
+        "the reference in {path} is stale; run this test with UPDATE_REFERENCE=1"
     );
 }
 

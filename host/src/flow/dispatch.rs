@@ -164,9 +164,6 @@ impl Dispatch {
     pub fn end(&mut self, batch: &Batch, account: &Account, elapsed: Duration) -> Ended {
         self.in_flight -= 1;
         self.tally.end(&account.counts);
-        if !account.succeeded && !account.uncalled {
-            self.tally.failed_attempts += 1;
-        }
         let (failed, done) = (self.tally.ended.failed, self.tally.done());
         let trip = self.breaker.record(account.breaker, failed, done);
         let changes = match account.uncalled {

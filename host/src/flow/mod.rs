@@ -40,6 +40,9 @@ use tokio::time::Instant;
 /// How long a batch waits to be filled by a slow input before it goes as it is.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// Different errors of one attempt that its log line shows.
+const SHOWN_ERRORS: usize = 5;
+
 /// How a batch is written in the failures file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Describe {
@@ -335,7 +338,8 @@ impl<P: Plugin> Flow<P> {
         state.tally.traps += done.traps;
         let ended = state.end(&batch, &done.account, done.first_elapsed);
         // Logged under the lock, so that the lines come in the order of the decisions.
-        self.log_attempt(&batch, &done, ended.total_written);
+        let goes_on = done.stop.is_none() && ended.trip.is_none() && !self.stop.is_stopping();
+        self.log_attempt(&batch, &done, ended.total_written, goes_on);
         for change in &ended.changes {
             let (workers, batch_size) = (ended.setting.workers, ended.setting.batch_size);
             tracing::info!(label = %self.label, "tune: {change} -> workers={workers}, batch_size={batch_size}");
@@ -390,17 +394,21 @@ impl<P: Plugin> Flow<P> {
         }
     }
 
-    fn log_attempt(&self, batch: &Batch, done: &Done, total_written: u64) {
+    fn log_attempt(&self, batch: &Batch, done: &Done, total_written: u64, goes_on: bool) {
         let account = &done.account;
-        if account.uncalled {
+        // Nothing failed for good where a stop ended an attempt that was to be sent again.
+        if account.uncalled || (!account.succeeded && account.errors.is_empty()) {
             return;
         }
         let label = &self.label;
         let seconds = done.total_elapsed.as_secs_f64();
         let (workers, batch_size) = (batch.setting.workers, batch.setting.batch_size);
         if !account.succeeded {
-            tracing::warn!(label = %label, "batch FAILED after {seconds:.1}s (w={workers} b={batch_size}) ({}) -- continuing",
-                account.errors.join(" | ")
+            let then = if goes_on { " -- continuing" } else { "" };
+            tracing::warn!(
+                label = %label,
+                "batch FAILED after {seconds:.1}s (w={workers} b={batch_size}) ({}){then}",
+                folded(&account.errors)
             );
             return;
         }
@@ -408,7 +416,7 @@ impl<P: Plugin> Flow<P> {
             tracing::info!(label = %label, "partial failure: {} of {} items: {}",
                 account.counts.failed + account.counts.unknown,
                 batch.items.len(),
-                account.errors.join(" | ")
+                folded(&account.errors)
             );
         }
         if !tracing::enabled!(tracing::Level::DEBUG) {
@@ -469,7 +477,10 @@ impl<P: Plugin> Flow<P> {
         let label = &self.label;
         let stopped = self.stop.reason().unwrap_or(Stopped::Completed);
         if known && state.read == 0 && stopped == Stopped::Completed {
-            tracing::info!(label = %label, "the input holds no items: nothing to do");
+            tracing::info!(label = %label, "{}: nothing to do", match state.rejected {
+                0 => "the input holds no items",
+                _ => "no line of the input is an item",
+            });
         }
         let undispatched = match known {
             true => counts.not_dispatched.to_string(),
@@ -539,6 +550,31 @@ impl<P: Plugin> Drop for InFlight<'_, P> {
             .cannot_go_on("a fault in the host ended a call; please report it");
         self.flow.changed.notify_one();
     }
+}
+
+/// The errors of an attempt for one line of the log: equal ones once, with their number. The failures file has
+/// them all.
+fn folded(errors: &[String]) -> String {
+    let mut distinct: Vec<(&str, usize)> = Vec::new();
+    for error in errors {
+        if let Some((_, times)) = distinct.iter_mut().find(|(text, _)| text == error) {
+            *times += 1;
+        } else if distinct.len() < SHOWN_ERRORS {
+            distinct.push((error, 1));
+        }
+    }
+    let shown: usize = distinct.iter().map(|(_, times)| times).sum();
+    let mut texts: Vec<_> = distinct
+        .iter()
+        .map(|(text, times)| match times {
+            1 => (*text).to_owned(),
+            times => format!("{text} ({times} times)"),
+        })
+        .collect();
+    if shown < errors.len() {
+        texts.push(format!("and {} others", errors.len() - shown));
+    }
+    texts.join(" | ")
 }
 
 async fn sleep_until(moment: Option<Instant>) {

@@ -2,7 +2,7 @@
 
 use super::record::Records;
 use super::stop::Stop;
-use crate::limiter::Wait;
+use crate::limiter::{Limiter, Wait};
 use crate::report::summary::Stopped;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub struct Permission {
     stop: Stop,
     /// What was last said of being parked.
     said: Mutex<Option<String>>,
+    /// What was last said of a cooldown.
+    told: Mutex<Option<String>>,
 }
 
 impl Permission {
@@ -35,6 +37,7 @@ impl Permission {
             records,
             stop,
             said: Mutex::new(None),
+            told: Mutex::new(None),
         }
     }
 
@@ -60,6 +63,18 @@ impl Permission {
             *said = Some(words);
         }
         true
+    }
+
+    /// The server refused a call: says which cooldown that began, or made longer.
+    pub fn refused(&self, limiter: &Limiter) {
+        let Some(words) = limiter.cooldown_note() else {
+            return;
+        };
+        let mut told = self.told.lock().unwrap_or_else(|e| e.into_inner());
+        if told.as_ref() != Some(&words) {
+            tracing::warn!(label = %self.label, "the server refused a call for our rate: {words}");
+            *told = Some(words);
+        }
     }
 
     /// A call started, so no wait lasts any longer.

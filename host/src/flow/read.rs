@@ -25,7 +25,7 @@ pub(super) fn start<P: Plugin>(
     flow: Arc<Flow<P>>,
 ) -> std::io::Result<oneshot::Receiver<()>> {
     let (ended, end) = oneshot::channel();
-    let reader = Reader {
+    let mut reader = Reader {
         source,
         left: limit,
         rejects,
@@ -48,7 +48,7 @@ struct Reader<P: Plugin> {
 }
 
 impl<P: Plugin> Reader<P> {
-    fn run(mut self) {
+    fn run(&mut self) {
         let mut count_until = None;
         loop {
             let counting = self.wait_for_room() == Room::Stopping;

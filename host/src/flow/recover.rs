@@ -92,6 +92,10 @@ impl<P: Plugin> Recover<P> {
                 done.first_elapsed = elapsed;
             }
             let n_items = items.len();
+            let failure = match &report.end {
+                CallEnd::Failed { message, .. } => Some(message.clone()),
+                _ => None,
+            };
             let result = CallResult {
                 end: report.end,
                 breached,
@@ -106,6 +110,12 @@ impl<P: Plugin> Recover<P> {
             if marked.stop.is_some() {
                 done.stop = marked.stop;
                 break;
+            }
+            if let (Some(failure), Some(next)) = (failure, attempt.next())
+                && !next.pause.is_zero()
+            {
+                let seconds = next.pause.as_secs_f64();
+                tracing::info!(label = %self.label, "a call failed ({failure}): sent again in {seconds:.1} s");
             }
         }
         done.account = attempt.finish();
@@ -150,10 +160,11 @@ impl<P: Plugin> Recover<P> {
                 Err(reason) => return cannot_start(reason),
             },
         };
+        let started = Instant::now();
         let report = tokio::select! {
             biased;
             report = slot.call(items, info) => report,
-            () = self.stop.abandoning() => abandoned(),
+            () = self.stop.abandoning() => abandoned(started.elapsed()),
         };
         if !report.dead {
             *held = Some(slot);
@@ -163,15 +174,20 @@ impl<P: Plugin> Recover<P> {
 
     /// A call's breach starts the shared cooldown, once, however it was learned.
     fn learn_breach(&self, report: &CallReport, call_started: Instant) -> bool {
-        if let CallEnd::RateLimited { retry_after, .. } = &report.end {
+        let refused = if let CallEnd::RateLimited { retry_after, .. } = &report.end {
             if report.breached {
                 self.limiter.lengthen_cooldown(*retry_after);
             } else {
                 self.limiter.report_breach(call_started, *retry_after);
             }
-            return true;
+            true
+        } else {
+            report.breached
+        };
+        if refused {
+            self.permission.refused(&self.limiter);
         }
-        report.breached
+        refused
     }
 
     fn say(&self, note: Note) {
@@ -193,11 +209,11 @@ fn cannot_start(reason: String) -> CallReport {
     }
 }
 
-fn abandoned() -> CallReport {
+fn abandoned(elapsed: Duration) -> CallReport {
     CallReport {
         end: CallEnd::Abandoned("in flight when the run stopped: abandoned".into()),
         breached: false,
-        elapsed: Duration::ZERO,
+        elapsed,
         bytes: None,
         dead: true,
     }

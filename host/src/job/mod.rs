@@ -12,7 +12,7 @@ use crate::config::{self, ConfigError, HostFile};
 use crate::flow::{self, ControlPoll, Describe, Parking, Records, Stop, Watch};
 use crate::limiter::{Calendar, CalendarError, Limiter, LimiterError};
 use crate::report::failures::FailuresFile;
-use crate::report::summary::{LastSetting, Stopped, Summary};
+use crate::report::summary::{self, LastSetting, Stopped, Summary, SummaryError};
 use crate::slot::Plugin;
 use crate::source::{RejectsError, RejectsFile, Source, SourceError};
 use crate::store::{ControlReader, StoreError, UsageWriter};
@@ -70,6 +70,9 @@ pub enum PrepareError {
     /// The limiter cannot be used.
     #[error(transparent)]
     Limiter(#[from] LimiterError),
+    /// The summary's file cannot be written.
+    #[error(transparent)]
+    Summary(#[from] SummaryError),
     /// There is no such controller.
     #[error(transparent)]
     Controller(#[from] UnknownController),
@@ -101,6 +104,12 @@ impl Ready {
         mode: RunMode,
     ) -> Result<Self, PrepareError> {
         let source = Source::open(&config.top.source_config())?;
+        config
+            .top
+            .summary
+            .as_deref()
+            .map(summary::check_path)
+            .transpose()?;
         let sandbox = sandbox_config(&config, mode.cache_dir.clone());
         let component = {
             let path = config.top.component.clone();

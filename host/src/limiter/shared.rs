@@ -56,7 +56,7 @@ pub(super) struct State {
     /// The count, where it is not in a file.
     ledger: Option<Ledger>,
     /// A lease is on its way.
-    leasing: bool,
+    pub(super) leasing: bool,
     failure: Option<Arc<QuotaError>>,
     /// The last moment told, and when that is on the wall, so that it is told the same each time.
     told: (Duration, Timestamp),
@@ -109,7 +109,9 @@ impl Shared {
         if let Err(failure) = self.look_at_calendar(&mut state, now) {
             self.fail(&mut state, failure);
         }
-        self.lease(&mut state);
+        if state.failure.is_none() {
+            self.lease(&mut state);
+        }
         if let Some(failure) = &state.failure {
             return Err(self.failed(failure.clone()));
         }

@@ -274,7 +274,9 @@ fn describe(status: &Status, rate: f64) -> String {
     let decimals = usize::from(rate < 10.0);
     let _ = write!(text, ", {rate:.decimals$}/s");
     let left = status.total.map(|total| total.saturating_sub(status.done));
-    if let Some(left) = left.filter(|left| *left > 0 && rate > 0.0) {
+    // What holds everything up says nothing of the pace after it.
+    let moves = rate > 0.0 && status.note.is_none();
+    if let Some(left) = left.filter(|left| *left > 0 && moves) {
         let _ = write!(text, ", {} left", in_words(left as f64 / rate));
     }
     if status.failed > 0 {
@@ -369,9 +371,7 @@ mod tests {
             (
                 noted,
                 2.0,
-                format!(
-                    "5/9 items, 2.0/s, 2 s left, 3 failed, cooldown until 12:03:10\\n, {setting}"
-                ),
+                format!("5/9 items, 2.0/s, 3 failed, cooldown until 12:03:10\\n, {setting}"),
             ),
         ] {
             assert_eq!(describe(&status, rate), expected);

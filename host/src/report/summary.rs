@@ -196,6 +196,26 @@ impl Summary {
     }
 }
 
+/// Makes sure, before anything is sent, that a summary can be written to this path.
+pub fn check_path(path: &Path) -> Result<(), SummaryError> {
+    let problem = |cause| SummaryError {
+        path: path.to_owned(),
+        cause,
+    };
+    if path.is_dir() {
+        return Err(problem(io::ErrorKind::IsADirectory.into()));
+    }
+    if path.exists() && !path.is_file() {
+        // A pipe or a device: opening it may block.
+        return Ok(());
+    }
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    tempfile::tempfile_in(folder).map(drop).map_err(problem)
+}
+
 /// The exit code of a process that ran several jobs: an interruption's, else the highest.
 pub fn exit_code(summaries: &[Summary]) -> u8 {
     let interrupted = summaries.iter().find_map(|summary| match summary.stopped {

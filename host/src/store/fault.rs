@@ -72,7 +72,14 @@ fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             Fault::CannotOpen(why_not_open(path))
         }
-        _ => Fault::Other(error.to_string()),
+        // SQLite quotes the statement, which may have several lines.
+        _ => Fault::Other(
+            error
+                .to_string()
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" "),
+        ),
     }
 }
 

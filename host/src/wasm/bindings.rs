@@ -11,5 +11,5 @@ wasmtime::component::bindgen!({
     exports: { default: async },
 });
 
-pub use batchgate::batch::{call, limiter, types};
-pub use exports::batchgate::batch::{describer, processor};
+pub use self::batchgate::batch::{call, limiter, types};
+pub use self::exports::batchgate::batch::{describer, processor};

@@ -391,6 +391,90 @@ fn what_waits_to_be_sent_again_at_a_stop_was_not_dispatched() {
     assert_eq!(attempt.finish().counts.unknown, 3);
 }
 
+#[test]
+fn evidence_is_about_the_whole_batch_alone() {
+    // One item that fails by itself, without bisection: the batch cannot get smaller, and that is said.
+    let (account, ..) = run(1, RULES, |_| plain(failed(false)));
+    assert!(account.size_fault);
+    // The whole failed outside a cooldown; that a half failed inside one takes nothing back.
+    let (account, ..) = run(4, BISECT, |call| match call.number {
+        1 => plain(failed(false)),
+        2 => CallResult {
+            backing_off: true,
+            ..plain(failed(false))
+        },
+        _ => plain(CallEnd::Written(call.positions.len().into())),
+    });
+    assert!(account.size_fault && account.succeeded);
+    // What a partial answer left is not the whole batch.
+    let (account, ..) = run(4, RULES, |call| match call.number {
+        1 => plain(failed(true)),
+        2 => plain(partial(&[(101, true)])),
+        _ => plain(failed(false)),
+    });
+    assert!(!account.size_fault && account.counts.failed == 1);
+}
+
+#[test]
+fn what_a_partial_answer_left_waits_for_another_call_even_in_a_bisected_half() {
+    let mut attempt = Attempt::new(4, BISECT);
+    attempt.mark(plain(failed(false)), position_of(4), 0.0);
+    attempt.mark(plain(partial(&[(101, true)])), position_of(4), 0.0);
+    let counts = attempt.finish().counts;
+    assert_eq!(
+        (counts.written, counts.not_dispatched, counts.failed),
+        (1, 1, 2)
+    );
+}
+
+#[test]
+fn partial_with_nothing_written_in_a_cooldown_is_a_breach() {
+    let list = || partial(&[(100, false)]);
+    for (breached, backing_off, outcome) in [
+        (false, false, UsageOutcome::Fail),
+        (true, false, UsageOutcome::Breach),
+        (false, true, UsageOutcome::Breach),
+    ] {
+        let result = CallResult {
+            end: list(),
+            breached,
+            backing_off,
+        };
+        let (_, _, marks) = run(1, RULES, |_| result.clone());
+        assert_eq!(marks[0].outcome, outcome);
+    }
+}
+
+#[test]
+fn traps_are_bisected_only_if_both_say_so() {
+    let trap = || plain(CallEnd::Trapped("unreachable".into()));
+    let (account, calls, _) = run(4, BISECT, |_| trap());
+    assert_eq!((calls.len(), account.errors.len()), (1, 1));
+    let rules = Rules {
+        on_trap: OnTrap::Fail,
+        ..RULES
+    };
+    let (account, calls, _) = run(4, rules, |_| trap());
+    assert_eq!((calls.len(), account.errors.len()), (1, 1));
+}
+
+#[test]
+fn notes_are_made_for_what_does_not_fit_alone_and_name_it() {
+    let note = |list: &[(u64, bool)]| {
+        let end = partial(list);
+        let (_, _, mut marks) = run(3, RULES, |_| plain(end.clone()));
+        marks.remove(0).note
+    };
+    assert_eq!(note(&[(100, false)]), None);
+    let ignored = |foreign, repeated| Some(Note::PartialIgnored { foreign, repeated });
+    assert_eq!(note(&[(7, false), (8, false)]), ignored(2, 0));
+    assert_eq!(note(&[(100, false), (100, false)]), ignored(0, 1));
+    let text = Note::WrittenClamped { said: 9, had: 4 }.to_string();
+    assert!(text.contains('9') && text.contains('4'), "{text}");
+    let text = ignored(2, 1).map(|n| n.to_string()).unwrap_or_default();
+    assert!(text.contains('2') && text.contains("1 repeat"), "{text}");
+}
+
 proptest! {
     #[test]
     fn bisection_isolates_exactly_the_bad_items(len in 1u32..200, bad in proptest::collection::btree_set(0u32..200, 0..6)) {

@@ -154,6 +154,8 @@ pub enum Unfit {
     AboveMaximum(&'static str, u32),
     /// The level is held by that key.
     Held(&'static str),
+    /// The run does not tune.
+    Fixed,
 }
 
 impl Change {
@@ -302,6 +304,7 @@ impl fmt::Display for Unfit {
             Self::BelowMinimum(key, value) => write!(f, "below {key}={value}"),
             Self::AboveMaximum(key, value) => write!(f, "above {key}={value}"),
             Self::Held(key) => write!(f, "{key} keeps the level until it is cleared"),
+            Self::Fixed => f.write_str("the setting is fixed (--fixed)"),
         }
     }
 }

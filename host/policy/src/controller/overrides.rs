@@ -246,6 +246,19 @@ fn asked(rows: &[Override], key: &'static str, changes: &mut Vec<Change>) -> Ask
     asked
 }
 
+/// The answer of a controller that takes no overrides: each that was written is named.
+pub(super) fn ignored(rows: &[Override], reason: Unfit) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for keys in [&WORKER_KEYS, &BATCH_KEYS] {
+        for key in named(rows, keys) {
+            let last = rows.iter().rev().find(|row| row.key == key);
+            let value = last.map_or("", |row| row.value.as_str());
+            ignore(&mut changes, key, value, reason);
+        }
+    }
+    changes
+}
+
 fn ignore(changes: &mut Vec<Change>, key: &'static str, value: impl ToString, reason: Unfit) {
     let mut value = value.to_string();
     if let Some((end, _)) = value.char_indices().nth(SHOWN_CHARS) {
