@@ -6,6 +6,7 @@ mod control;
 mod ends;
 mod flow;
 mod inputs;
+mod journal;
 mod memory;
 mod parity;
 mod seed_interop;

@@ -58,17 +58,77 @@ pub struct Rules {
     pub on_trap: OnTrap,
 }
 
+/// What ended an item otherwise than done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The kind of it.
+    pub class: Class,
+    /// Why, in one line.
+    pub message: String,
+}
+
+/// The kind of a fault: the outcome of the last call that an item took part in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// The call failed as a whole.
+    Failed,
+    /// A partial answer listed the item.
+    Partial,
+    /// The item alone was too large for the server.
+    TooLarge,
+    /// The server refused it for our rate too often.
+    RateLimited,
+    /// The guest said that no call can succeed.
+    Fatal,
+    /// The guest trapped or exceeded a limit.
+    Trap,
+    /// The call exceeded its time.
+    Timeout,
+    /// The host abandoned the call while stopping.
+    Abandoned,
+}
+
+impl Class {
+    /// The word for files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Class::Failed => "failed",
+            Class::Partial => "partial",
+            Class::TooLarge => "too-large",
+            Class::RateLimited => "rate-limited",
+            Class::Fatal => "fatal",
+            Class::Trap => "trap",
+            Class::Timeout => "timeout",
+            Class::Abandoned => "abandoned",
+        }
+    }
+}
+
 /// What became of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// Written, or skipped by the guest: which of a call's items is known to the guest alone.
-    Done,
+    Done {
+        /// How many of the items were written; the others were skipped.
+        written: u32,
+    },
     /// Failed for good.
-    Failed(String),
+    Failed(Fault),
     /// Sent, with no answer: it may or may not have been written.
-    Unknown(String),
+    Unknown(Fault),
     /// Not sent, or refused whole and still to be sent again when the run stopped.
     NotDispatched,
+}
+
+impl Fate {
+    /// The fate of items that had this one and were then refused, if nothing sends them again: a call
+    /// that ended without an answer before stays what it was.
+    fn refused(self) -> Fate {
+        match self {
+            Fate::Unknown(_) => self,
+            Fate::Done { .. } | Fate::Failed(_) | Fate::NotDispatched => Fate::NotDispatched,
+        }
+    }
 }
 
 /// Items that came to the same end.
@@ -318,7 +378,9 @@ impl Attempt {
                 self.counts.skipped += u64::from(had) - written;
                 self.any_ok = true;
                 self.sample |= first;
-                self.end(part, Fate::Done);
+                // At most `had`, which is a u32.
+                let written = written as u32;
+                self.end(part, Fate::Done { written });
                 outcome = UsageOutcome::Ok;
             }
             CallEnd::Partial(list) => {
@@ -343,11 +405,11 @@ impl Attempt {
                 if retryable && part.retries < self.rules.max_batch_retries {
                     part.pause = backoff(part.retries, jitter);
                     part.retries += 1;
-                    part.otherwise = Fate::NotDispatched;
+                    part.otherwise = part.otherwise.refused();
                     self.parts.push(part);
                 } else {
                     let verdict = Verdict {
-                        fate: Fate::Failed(message),
+                        fate: failed(Class::Failed, message),
                         evidence: !backing_off,
                         counts: true,
                         split: self.rules.bisect,
@@ -362,13 +424,13 @@ impl Attempt {
             CallEnd::Fatal(message) => {
                 stop = Some(StopCause::Fatal);
                 self.errors.push(message.clone());
-                self.end(part, Fate::Failed(message));
+                self.end(part, failed(Class::Fatal, message));
             }
             CallEnd::Trapped(reason) => {
                 let abort = self.rules.on_trap == OnTrap::Abort;
                 stop = abort.then_some(StopCause::Trap);
                 let verdict = Verdict {
-                    fate: Fate::Unknown(reason),
+                    fate: unknown(Class::Trap, reason),
                     evidence: false,
                     counts: true,
                     split: self.rules.bisect && !abort,
@@ -377,7 +439,7 @@ impl Attempt {
             }
             CallEnd::TimedOut(reason) => {
                 let verdict = Verdict {
-                    fate: Fate::Unknown(reason),
+                    fate: unknown(Class::Timeout, reason),
                     evidence: true,
                     counts: true,
                     split: self.rules.bisect,
@@ -386,7 +448,7 @@ impl Attempt {
             }
             CallEnd::Abandoned(reason) => {
                 self.errors.push(reason.clone());
-                self.end(part, Fate::Unknown(reason));
+                self.end(part, unknown(Class::Abandoned, reason));
             }
         }
         Marked {
@@ -400,9 +462,7 @@ impl Attempt {
     pub fn finish(mut self) -> Account {
         while let Some(part) = self.parts.pop() {
             let fate = part.otherwise.clone();
-            if let Fate::Failed(reason) | Fate::Unknown(reason) = &fate {
-                self.errors.push(reason.clone());
-            }
+            self.errors.extend(error(&fate));
             self.end(part, fate);
         }
         let breaker = if self.any_ok {
@@ -457,8 +517,10 @@ impl Attempt {
             self.counts.written += written.len() as u64;
             self.any_ok = true;
             self.ends.push(End {
+                fate: Fate::Done {
+                    written: written.len() as u32,
+                },
                 positions: Positions::Some(written),
-                fate: Fate::Done,
                 calls: part.calls,
             });
         } else {
@@ -475,7 +537,7 @@ impl Attempt {
                 self.errors.push(failure.message.clone());
                 self.ends.push(End {
                     positions: Positions::Run(position..position + 1),
-                    fate: Fate::Failed(failure.message),
+                    fate: failed(Class::Partial, failure.message),
                     calls: part.calls,
                 });
             }
@@ -486,7 +548,7 @@ impl Attempt {
                 pause: backoff(part.item_attempts, jitter),
                 item_attempts: attempts,
                 whole: false,
-                otherwise: Fate::NotDispatched,
+                otherwise: part.otherwise.refused(),
                 ..part
             });
         }
@@ -500,13 +562,13 @@ impl Attempt {
         let resend = self.rules.on_breach == OnBreach::Resend;
         if resend && part.resends < self.rules.max_breach_resends {
             part.resends += 1;
-            part.otherwise = Fate::NotDispatched;
+            part.otherwise = part.otherwise.refused();
             self.parts.push(part);
             return;
         }
         // A server that refused a batch so often would refuse its halves as well.
         let verdict = Verdict {
-            fate: Fate::Failed(message),
+            fate: failed(Class::RateLimited, message),
             evidence: false,
             counts: true,
             split: self.rules.bisect && !resend,
@@ -518,11 +580,11 @@ impl Attempt {
         let splittable = part.positions.len() > 1;
         self.certain |= splittable;
         if splittable {
-            self.split(part, Fate::Failed(message));
+            self.split(part, failed(Class::TooLarge, message));
         } else {
             self.isolated = true;
             self.errors.push(message.clone());
-            self.end(part, Fate::Failed(message));
+            self.end(part, failed(Class::TooLarge, message));
         }
     }
 
@@ -537,9 +599,7 @@ impl Attempt {
             return;
         }
         self.isolated |= self.rules.bisect && small;
-        if let Fate::Failed(reason) | Fate::Unknown(reason) = &verdict.fate {
-            self.errors.push(reason.clone());
-        }
+        self.errors.extend(error(&verdict.fate));
         self.end(part, verdict.fate);
     }
 
@@ -561,7 +621,7 @@ impl Attempt {
         let items = u64::from(part.positions.len());
         match fate {
             // Its caller knows how many were written and how many skipped.
-            Fate::Done => {}
+            Fate::Done { .. } => {}
             Fate::Failed(_) => self.counts.failed += items,
             Fate::Unknown(_) => self.counts.unknown += items,
             Fate::NotDispatched => self.counts.not_dispatched += items,
@@ -571,6 +631,22 @@ impl Attempt {
             fate,
             calls: part.calls,
         });
+    }
+}
+
+fn failed(class: Class, message: String) -> Fate {
+    Fate::Failed(Fault { class, message })
+}
+
+fn unknown(class: Class, message: String) -> Fate {
+    Fate::Unknown(Fault { class, message })
+}
+
+/// What a fate adds to the errors of the attempt.
+fn error(fate: &Fate) -> Option<String> {
+    match fate {
+        Fate::Failed(fault) | Fate::Unknown(fault) => Some(fault.message.clone()),
+        Fate::Done { .. } | Fate::NotDispatched => None,
     }
 }
 

@@ -12,5 +12,6 @@ pub mod controller;
 pub mod limiter;
 pub mod outcome;
 pub mod quota;
+pub mod ranges;
 pub mod setting;
 pub mod tally;

@@ -4,6 +4,7 @@
 
 mod control;
 mod inspect;
+mod journal;
 mod mock_api;
 pub mod options;
 mod replay;
@@ -32,6 +33,7 @@ enum Command {
     Run(Box<options::RunOptions>),
     Control(control::ControlArgs),
     Usage(usage::UsageArgs),
+    Journal(journal::JournalArgs),
     Inspect(inspect::InspectArgs),
     Simulate(simulate::SimulateArgs),
     Replay(replay::ReplayArgs),
@@ -46,6 +48,7 @@ pub fn main() -> ExitCode {
         Command::Run(options) => run::run(*options),
         Command::Control(args) => control::run(args),
         Command::Usage(args) => usage::run(args),
+        Command::Journal(args) => journal::run(args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Simulate(args) => simulate::run(args),
         Command::Replay(args) => replay::run(args),

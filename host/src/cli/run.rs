@@ -45,9 +45,13 @@ async fn run_all(
     host: Option<&HostFile>,
     display: &Display,
 ) -> anyhow::Result<ExitCode> {
+    // Without this, a file that reaches its size limit ends the process; with it, writing fails and says so.
+    let _size_limit = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
+        .context("SIGXFSZ cannot be handled")?;
     let mode = RunMode {
         fixed: options.fixed,
         limit: options.limit,
+        accept_changes: options.accept_changes,
         cache_dir: cache_dir(options),
     };
     let mut ready = Vec::new();
@@ -206,8 +210,6 @@ fn cache_dir(options: &RunOptions) -> Option<PathBuf> {
 /// What a job file may ask for and this version does not do is an error, never passed over.
 fn refuse_what_is_not_there(job: &config::Job, host: Option<&HostFile>) -> anyhow::Result<()> {
     let wanted = [
-        (job.journal.db.is_some(), "[journal] db"),
-        (job.pool.failed_items.is_some(), "[pool] failed_items"),
         (
             job.adaptive.target_latency.is_some(),
             "[adaptive] target_latency",

@@ -42,6 +42,11 @@ impl Buffer {
         self.ended && self.items.is_empty()
     }
 
+    /// What is there, in order.
+    pub fn items(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter()
+    }
+
     /// Whether nothing is there now.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()

@@ -23,7 +23,7 @@ pub use stop::Stop;
 use crate::item::Item;
 use crate::limiter::Limiter;
 use crate::report::progress::Status;
-use crate::report::summary::{LastSetting, Stopped, Summary};
+use crate::report::summary::{Earlier, LastSetting, Stopped, Summary};
 use crate::slot::{Plugin, Pool, Slot};
 use crate::source::{RejectsFile, Source};
 use batchgate_policy::attempt::{Rules, StopCause};
@@ -31,6 +31,7 @@ use batchgate_policy::breaker::{Breaker, Trip};
 use batchgate_policy::controller::Controller;
 use dispatch::{Batch, Dispatch, NotYet};
 use permission::Permission;
+use record::Recorded;
 use recover::{Done, Recover};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -196,9 +197,12 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
         // A reader that is blocked in its input ends with the process.
         let _ = tokio::time::timeout(read::COUNT_ON, end).await;
     }
+    records.flush().await;
     let summary = flow.close(job.run_id);
-    // Both may wait for a disk or another process's lock.
-    let _ = tokio::task::spawn_blocking(move || records.close()).await;
+    let closed = summary.clone();
+    let complete = job.limit.is_none() && summary.is_through();
+    // These may wait for a disk or another process's lock.
+    let _ = tokio::task::spawn_blocking(move || records.close(&closed, complete)).await;
     if let Err(error) = limiter.close().await {
         tracing::warn!(label = %label, "what is left of the day's lease counts as used: {error}");
     }
@@ -303,10 +307,14 @@ impl<P: Plugin> Flow<P> {
         let mut slot = None;
         while let Some(batch) = next.take() {
             let guard = InFlight::new(&self, batch.items.len() as u64);
-            let done = self.recover.run(&batch, &mut slot).await;
+            let (recorded, may_be_sent) = self.records.dispatch(&batch.items).await;
+            let done = match may_be_sent {
+                true => self.recover.run(&batch, &mut slot).await,
+                false => self.recover.leave(&batch),
+            };
             self.record_failure(&batch, &done, &mut slot).await;
             guard.defuse();
-            next = self.end(batch, done, &mut slot);
+            next = self.end(batch, recorded, done, &mut slot);
             // A guest that answers at once must not keep timers and the run loop from running.
             tokio::task::coop::consume_budget().await;
         }
@@ -331,7 +339,14 @@ impl<P: Plugin> Flow<P> {
 
     /// Takes the account of an attempt; returns the next batch if one can start at once, and gives the slot back
     /// if none can.
-    fn end(&self, batch: Batch, done: Done, slot: &mut Option<P::Slot>) -> Option<Batch> {
+    fn end(
+        &self,
+        batch: Batch,
+        recorded: Recorded,
+        mut done: Done,
+        slot: &mut Option<P::Slot>,
+    ) -> Option<Batch> {
+        self.records.end(recorded, &batch.items, &mut done.account);
         let mut state = self.lock();
         state.tally.calls += done.calls;
         state.tally.breaches += done.breaches;
@@ -472,13 +487,17 @@ impl<P: Plugin> Flow<P> {
     fn close(&self, run_id: Arc<str>) -> Summary {
         let state = self.lock();
         let setting = state.controller.setting();
-        let counts = state.tally.close(state.read);
+        // What was unknown before and was not sent again is no item of this run.
+        let read = state.read - self.records.give_back(state.buffer.items());
+        let counts = state.tally.close(read);
         let known = state.buffer.ended();
         let label = &self.label;
         let stopped = self.stop.reason().unwrap_or(Stopped::Completed);
-        if known && state.read == 0 && stopped == Stopped::Completed {
-            tracing::info!(label = %label, "{}: nothing to do", match state.rejected {
-                0 => "the input holds no items",
+        let earlier = self.records.earlier();
+        if known && read == 0 && stopped == Stopped::Completed {
+            tracing::info!(label = %label, "{}: nothing to do", match (earlier, state.rejected) {
+                (Some(earlier), _) if earlier != Earlier::default() => "former runs left no items",
+                (_, 0) => "the input holds no items",
                 _ => "no line of the input is an item",
             });
         }
@@ -494,7 +513,7 @@ impl<P: Plugin> Flow<P> {
         Summary {
             label: label.to_string(),
             run_id: run_id.to_string(),
-            items: known.then_some(state.read),
+            items: known.then_some(read),
             written: counts.written,
             skipped: counts.skipped,
             failed: counts.failed,
@@ -510,7 +529,7 @@ impl<P: Plugin> Flow<P> {
                 batch_size: setting.batch_size,
             },
             stopped,
-            earlier: None,
+            earlier,
         }
     }
 }

@@ -128,10 +128,12 @@ impl<P: Plugin> Reader<P> {
     fn hand_over(&mut self, chunk: Chunk, counting: bool) -> bool {
         let count = chunk.items.len() as u64;
         let mut state = self.flow.lock();
-        state.read += count;
+        // Under the lock, so that whoever closes the account finds an item either here or there.
+        let items = self.flow.records.admit(chunk.items, !counting);
+        state.read += items.len() as u64;
         state.rejected += chunk.rejected.len() as u64;
         if !counting {
-            state.buffer.push(chunk.items);
+            state.buffer.push(items);
         }
         if let Some(left) = &mut self.left {
             *left -= count;

@@ -57,6 +57,19 @@ pub struct Done {
 }
 
 impl<P: Plugin> Recover<P> {
+    /// What a batch comes to that is not called after all.
+    pub fn leave(&self, batch: &Batch) -> Done {
+        Done {
+            account: Attempt::new(batch.items.len() as u32, self.rules).finish(),
+            first_elapsed: Duration::ZERO,
+            total_elapsed: Duration::ZERO,
+            calls: 0,
+            breaches: 0,
+            traps: 0,
+            stop: None,
+        }
+    }
+
     /// Runs a batch to its end. The limiter has granted its first call. `held` is the slot that the caller
     /// used last, if it has one; it comes back in the same place.
     pub async fn run(&self, batch: &Batch, held: &mut Option<P::Slot>) -> Done {

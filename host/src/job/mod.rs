@@ -11,10 +11,12 @@ pub use sandbox::sandbox_config;
 use crate::config::{self, ConfigError, HostFile};
 use crate::flow::{self, ControlPoll, Describe, Parking, Records, Stop, Watch};
 use crate::limiter::{Calendar, CalendarError, Limiter, LimiterError};
+use crate::report::failed_items::{FailedItemsError, FailedItemsFile, Place};
 use crate::report::failures::FailuresFile;
 use crate::report::summary::{self, LastSetting, Stopped, Summary, SummaryError};
 use crate::slot::Plugin;
-use crate::source::{RejectsError, RejectsFile, Source, SourceError};
+use crate::source::{Input, RejectsError, RejectsFile, Source, SourceError};
+use crate::store::journal::{self, Journal, JournalError, Subject};
 use crate::store::{ControlReader, StoreError, UsageWriter};
 use crate::wasm::{self, Component, LoadError, WasmPlugin};
 use batchgate_policy::attempt::Rules;
@@ -31,6 +33,8 @@ pub struct RunMode {
     pub fixed: bool,
     /// Take so many items at most.
     pub limit: Option<u64>,
+    /// Go on from the journal although what it is about changed.
+    pub accept_changes: bool,
     /// Where compiled components are kept; none means to compile every time.
     pub cache_dir: Option<PathBuf>,
 }
@@ -53,6 +57,12 @@ pub enum PrepareError {
     /// The rejects file cannot be used.
     #[error(transparent)]
     Rejects(#[from] RejectsError),
+    /// The file of failed items cannot be used.
+    #[error(transparent)]
+    FailedItems(#[from] FailedItemsError),
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The failures file cannot be used.
     #[error("failures_csv {}: {cause}", path.display())]
     Failures {
@@ -92,6 +102,8 @@ pub struct Ready {
     limiter: Limiter,
     rejects: Option<RejectsFile>,
     failures: Option<FailuresFile>,
+    failed_items: Option<FailedItemsFile>,
+    journal: Option<Journal>,
     usage: Option<UsageWriter>,
     control: Option<ControlPoll>,
 }
@@ -169,6 +181,8 @@ impl Ready {
                 )
             }
         };
+        let journal = journal(&config, mode.accept_changes)?;
+        let failed_items = failed_items(&config, journal.as_ref())?;
         let usage = config
             .usage
             .db
@@ -196,6 +210,8 @@ impl Ready {
             limiter,
             rejects,
             failures,
+            failed_items,
+            journal,
             usage,
             control,
         })
@@ -218,7 +234,7 @@ impl Ready {
         let seconds = Duration::from_secs_f64;
         let job = flow::Job {
             label: label.clone(),
-            run_id: self.run_id,
+            run_id: self.run_id.clone(),
             source: self.source,
             limit: mode.limit,
             rejects: self.rejects,
@@ -234,7 +250,9 @@ impl Ready {
                 max_cooldown: seconds(config.rate_limit.max_cooldown),
             },
             control: self.control,
-            records: Records::new(label, self.usage, self.failures, stop.clone()),
+            records: Records::new(label, self.usage, self.failures, stop.clone())
+                .with_failed_items(self.failed_items)
+                .with_journal(self.journal, &self.run_id),
             describe: match config.pool.describe {
                 Some(config::Describe::Key) => Describe::Key,
                 Some(config::Describe::Index) => Describe::Index,
@@ -305,6 +323,46 @@ fn rules(config: &config::Job) -> Rules {
         max_breach_resends: rate_limit.max_breach_resends,
         on_trap: pool.on_trap,
     }
+}
+
+/// The journal, if the job has one. Reading a large input for its digest takes seconds.
+fn journal(config: &config::Job, accept_changes: bool) -> Result<Option<Journal>, JournalError> {
+    let Some(path) = &config.journal.db else {
+        return Ok(None);
+    };
+    let options = journal::Options {
+        path,
+        unknown: match config.journal.unknown {
+            config::Unknown::Resend => journal::OnUnknown::Resend,
+            config::Unknown::Hold => journal::OnUnknown::Hold,
+        },
+        accept_changes,
+    };
+    let top = &config.top;
+    Journal::open(&options, |known| {
+        Subject::take(&top.label, &top.source_config(), &top.component, known)
+    })
+    .map(Some)
+}
+
+/// The file of failed items, if the job has one. Without a journal a run starts anew, so that rows of former ones go.
+fn failed_items(
+    config: &config::Job,
+    journal: Option<&Journal>,
+) -> Result<Option<FailedItemsFile>, FailedItemsError> {
+    let Some(path) = &config.pool.failed_items else {
+        return Ok(None);
+    };
+    let input = match &config.top.input {
+        Input::Path(path) => Some(path.as_path()),
+        Input::Stdin => None,
+    };
+    let keep = |index, place| match (journal, place) {
+        (None, _) => false,
+        (Some(journal), Place::Itself) => journal.has_failed(index),
+        (Some(journal), Place::BesideInput) => journal.has_failed_again(index),
+    };
+    FailedItemsFile::open(path, input, keep).map(Some)
 }
 
 fn breaker(config: &config::Job) -> Breaker {

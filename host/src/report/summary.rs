@@ -163,6 +163,15 @@ impl Summary {
         }
     }
 
+    /// Whether every line of the input came to an end that is known, whatever it is.
+    pub fn is_through(&self) -> bool {
+        let earlier = self.earlier.unwrap_or_default();
+        let open = [self.unknown, self.rejected, earlier.unknown];
+        self.stopped == Stopped::Completed
+            && self.not_dispatched == Some(0)
+            && open.iter().all(|items| *items == 0)
+    }
+
     /// Whether every item, of former runs too, was written or skipped.
     fn all_written(&self) -> bool {
         let left = match (self.not_dispatched, self.stopped) {

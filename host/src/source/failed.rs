@@ -88,6 +88,13 @@ struct Read<'a> {
     data_base64: Option<Cow<'a, str>>,
 }
 
+/// The index in a row, if the line is one.
+pub fn read_index(line: &[u8]) -> Option<u64> {
+    let row: Read<'_> = serde_json::from_slice(line).ok()?;
+    let has_data = row.data.is_some() || row.data_base64.is_some();
+    (has_data && row.index <= MAX_INDEX).then_some(row.index)
+}
+
 /// The rows of a `failed_items` file as items. An index that comes again is rejected: the run's account,
 /// the journal and a plugin's answers know an item by it.
 pub struct Failed {

@@ -76,6 +76,31 @@ pub struct SourceConfig {
     pub max_item_bytes: u64,
 }
 
+impl SourceConfig {
+    /// All that decides where an item begins and ends, in words: with other words, an index may mean
+    /// another item.
+    pub fn cut(&self) -> String {
+        let (format, implied) = self
+            .format
+            .resolve(self.input.path())
+            .unwrap_or((self.format, None));
+        let delimiter = match implied {
+            Some(implied) if self.delimiter == b',' => implied,
+            _ => self.delimiter,
+        };
+        let limit = self.max_item_bytes;
+        match format {
+            Format::Csv => format!(
+                "csv, delimiter {:?}, max_item_bytes {limit}",
+                char::from(delimiter)
+            ),
+            Format::Jsonl => format!("jsonl, max_item_bytes {limit}"),
+            Format::Failed => format!("failed, max_item_bytes {limit}"),
+            Format::Auto | Format::Lines => format!("lines, max_item_bytes {limit}"),
+        }
+    }
+}
+
 /// A part of the input.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Chunk {

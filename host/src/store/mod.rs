@@ -1,13 +1,14 @@
-//! The stores in SQLite: live control and the usage log.
+//! The stores in SQLite: live control, the usage log and the journal.
 //!
-//! Their tables and columns are those of the Python library `adaptive-concurrency`, whose
-//! functions read and write the same files while a job runs. SQLite is used in this module alone,
-//! and nothing here may stop a run or hold up a call: a store that fails is reported once,
-//! when it starts to fail and when it works again.
+//! The tables and columns of the first two are those of the Python library `adaptive-concurrency`, whose
+//! functions read and write the same files while a job runs. SQLite is used in this module alone. Nothing of these two
+//! may stop a run or hold up a call: a store that fails is reported once, when it starts to fail and when it works
+//! again. The journal is different: what it cannot record must not be sent.
 
 pub mod control;
 mod control_reader;
 mod fault;
+pub mod journal;
 mod logged_calls;
 mod rollup;
 mod sqlite;

@@ -80,9 +80,14 @@ fn run(
     let account = attempt.finish();
     assert_eq!(account.counts.total(), u64::from(len), "adds up");
     let mut seen = vec![0; len as usize];
+    let mut written = 0;
     for end in &account.ends {
         end.positions.iter().for_each(|p| seen[p as usize] += 1);
+        if let Fate::Done { written: some } = end.fate {
+            written += u64::from(some);
+        }
     }
+    assert_eq!(written, account.counts.written);
     assert!(
         seen.iter().all(|&n| n == 1),
         "each item in one end: {seen:?}"
@@ -298,6 +303,23 @@ fn partial_writes_all_others_and_sends_the_retryable_again_together() {
         .iter()
         .find(|e| e.positions == Positions::Run(4..5));
     assert_eq!(failed.map(|e| e.calls), Some(3));
+    let fault = Fault {
+        class: Class::Partial,
+        message: "item 104".into(),
+    };
+    assert_eq!(failed.map(|e| &e.fate), Some(&Fate::Failed(fault)));
+}
+
+#[test]
+fn what_had_no_answer_stays_unknown_when_its_parts_are_refused() {
+    // A call that timed out is halved; the run stops after its first half was refused.
+    let mut attempt = Attempt::new(4, BISECT);
+    for end in [CallEnd::TimedOut("late".into()), failed(true)] {
+        assert!(attempt.next().is_some());
+        attempt.mark(plain(end), |_| None, 0.0);
+    }
+    let account = attempt.finish();
+    assert_eq!(account.counts.unknown, 4, "{:?}", account.ends);
 }
 
 #[test]
@@ -488,7 +510,7 @@ proptest! {
         let failed: BTreeSet<u32> = account
             .ends
             .iter()
-            .filter(|end| end.fate != Fate::Done)
+            .filter(|end| !matches!(end.fate, Fate::Done { .. }))
             .flat_map(|end| end.positions.iter().collect::<Vec<_>>())
             .collect();
         prop_assert_eq!(&failed, &bad);
