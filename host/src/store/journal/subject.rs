@@ -162,7 +162,7 @@ impl FilePrint {
         if !facts.is_file() {
             return Ok(None);
         }
-        let nanoseconds = |seconds, rest| i64::from(seconds) * 1_000_000_000 + i64::from(rest);
+        let nanoseconds = |seconds: i64, rest: i64| seconds * 1_000_000_000 + rest;
         let stamp = (
             facts.dev(),
             facts.ino(),
