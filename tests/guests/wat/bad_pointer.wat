@@ -32,6 +32,6 @@
   (type $process-batch (func (param "items" (list $item)) (result (result u64 (error $batch-error)))))
   (func $process (type $process-batch)
     (canon lift (core func $core "process-batch")
-      (memory $core "memory") (realloc (func $core "cabi_realloc"))))
+      (memory (core memory $core "memory")) (realloc (core func $core "cabi_realloc"))))
   (instance $processor (export "process-batch" (func $process)))
   (export "batchgate:batch/processor@0.1.0" (instance $processor)))

@@ -1,0 +1,3 @@
+module uploader
+
+go 1.27
