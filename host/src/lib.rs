@@ -19,6 +19,7 @@
 //! What is decided is decided in the crate `batchgate_policy`, which can do no I/O. Calls are made in
 //! [`wasm`], the one place of wasmtime; rows are written in [`store`], the one place of SQLite.
 
+pub mod check;
 pub mod cli;
 pub mod config;
 pub mod flow;
@@ -33,4 +34,5 @@ pub mod simulate;
 pub mod slot;
 pub mod source;
 pub mod store;
+pub mod template;
 pub mod wasm;

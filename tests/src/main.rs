@@ -9,6 +9,7 @@ mod flow;
 mod inputs;
 mod journal;
 mod journal_cost;
+mod languages;
 mod memory;
 mod parity;
 mod seed_interop;

@@ -2,10 +2,12 @@
 //!
 //! Every error ends here as one line on stderr and a documented exit code, never as a backtrace.
 
+mod check;
 mod control;
 mod inspect;
 mod journal;
 mod mock_api;
+mod new;
 pub mod options;
 mod replay;
 mod run;
@@ -35,6 +37,8 @@ enum Command {
     Usage(usage::UsageArgs),
     Journal(journal::JournalArgs),
     Inspect(inspect::InspectArgs),
+    Check(check::CheckArgs),
+    New(new::NewArgs),
     Simulate(simulate::SimulateArgs),
     Replay(replay::ReplayArgs),
     MockApi(mock_api::MockApiArgs),
@@ -50,6 +54,8 @@ pub fn main() -> ExitCode {
         Command::Usage(args) => usage::run(args),
         Command::Journal(args) => journal::run(args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Check(args) => check::run(args),
+        Command::New(args) => new::run(&args),
         Command::Simulate(args) => simulate::run(args),
         Command::Replay(args) => replay::run(args),
         Command::MockApi(args) => mock_api::run(args),
