@@ -155,7 +155,7 @@ fn commands(language: &str, root: &Path, out: &Path) -> Vec<String> {
     let (root, out) = (root.display(), out.display());
     let tools = format!("TOOLS={root}/target/tools WASM_TOOLS={root}/target/tools/bin/wasm-tools");
     let make = format!("make -s {tools} && cp uploader.wasm {out} && make -s {tools} test");
-    let all = match language {
+    match language {
         "rust" => vec![
             format!(
                 "CARGO_TARGET_DIR={root}/target/guests-native cargo test --offline --locked --release"
@@ -173,8 +173,7 @@ fn commands(language: &str, root: &Path, out: &Path) -> Vec<String> {
             "PYTHONPATH=bindings python3 -m unittest".to_owned(),
         ],
         _ => vec![make],
-    };
-    all
+    }
 }
 
 #[test]
