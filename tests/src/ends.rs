@@ -2,6 +2,7 @@
 //! component that does as its items say.
 
 use crate::support::{Job, Ran, batchgate, guest};
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -320,18 +321,13 @@ fn a_cooldown_and_a_resend_are_said_when_they_begin() {
 
 #[test]
 fn an_abandoned_call_is_logged_with_its_time() {
-    let lines = repeated(r#"{"do":"sleep","ms":60000}"#, 1);
-    let job = scripted(
-        &lines,
-        "[stop]\ngrace = 0\n[usage]\ndb = \"usage.sqlite\"\n",
-    );
-    let running = job.command(&[]).spawn().expect("batchgate runs");
-    // The usage log is made before the first call; a call that has just begun would do as well.
-    let from = Instant::now();
-    while !job.path("usage.sqlite").exists() {
-        assert!(from.elapsed() < Duration::from_secs(30), "no usage log");
-    }
-    std::thread::sleep(Duration::from_millis(500));
+    // The first item of the batch says that the call has begun, the second never ends.
+    let lines = "{\"do\":\"log\",\"n\":1,\"text\":\"begun\"}\n{\"do\":\"sleep\",\"ms\":60000}\n";
+    let job = scripted(lines, "[stop]\ngrace = 0\n[usage]\ndb = \"usage.sqlite\"\n");
+    let mut running = job.command(&[]).spawn().expect("batchgate runs");
+    let stderr = BufReader::new(running.stderr.take().expect("piped"));
+    let mut log = stderr.lines().map_while(Result::ok);
+    assert!(log.any(|line| line.contains("begun")), "no call began");
     let pid = running.id().to_string();
     assert!(
         std::process::Command::new("kill")
@@ -342,7 +338,7 @@ fn an_abandoned_call_is_logged_with_its_time() {
     );
     let ran = Ran::of(running.wait_with_output().expect("it ends"));
     ends(&ran, "interrupted", 143);
-    assert_eq!(ran.adds_up().count("unknown"), 1);
+    assert_eq!(ran.adds_up().count("unknown"), 2);
     let log = rusqlite::Connection::open(job.path("usage.sqlite")).expect("a database");
     let row = log.query_row("SELECT elapsed_seconds, outcome FROM requests", [], |row| {
         Ok((row.get::<_, f64>(0)?, row.get::<_, String>(1)?))
