@@ -110,6 +110,7 @@ test-guests: $(TOOLS) ## the SDK's and the examples' own tests
 	$(NATIVE) $(CARGO) test --release --locked --all-features --manifest-path guest-sdk/Cargo.toml
 	$(NATIVE) $(CARGO) test --release --locked --manifest-path examples/rust/Cargo.toml
 	cd examples/js && npm test --silent
+	rm -rf examples/python/bindings
 	cd examples/python && $(abspath $(PYTHON_TOOLS))/bin/componentize-py -d wit -w uploader bindings bindings
 	cd examples/python && PYTHONPATH=bindings python3 -m unittest
 	+$(MAKE) --no-print-directory -C examples/c TOOLS=$(abspath target/tools) test
