@@ -331,7 +331,7 @@ fn an_abandoned_call_is_logged_with_its_time() {
     let pid = running.id().to_string();
     assert!(
         std::process::Command::new("kill")
-            .args(["-HUP", &pid])
+            .args(["-TERM", &pid])
             .status()
             .expect("kill")
             .success()
