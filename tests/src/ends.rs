@@ -227,6 +227,49 @@ fn check_and_dry_run_send_nothing() {
 }
 
 #[test]
+fn check_and_dry_run_leave_what_is_written_to_as_it_is() {
+    let toml = "rejects_csv = \"rejects.csv\"\n[pool]\nfailures_csv = \"failures.csv\"\n\
+                failed_items = \"failed.jsonl\"\n[usage]\ndb = \"usage.sqlite\"\n\
+                [journal]\ndb = \"journal.sqlite\"\n[control]\ndb = \"control.sqlite\"\n";
+    let job = scripted(&repeated(r#"{"do":"ok"}"#, 3), toml);
+    let files = || {
+        let names = std::fs::read_dir(job.dir.path()).expect("a folder");
+        let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
+        names.map(name).collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = files();
+    for option in ["--check", "--dry-run"] {
+        let ran = job.run(&[option]);
+        assert_eq!((ran.code, files()), (0, before.clone()), "{}", ran.log);
+    }
+    // Without a journal, a run that sends would drop the row of a former one.
+    let row = "{\"index\":0,\"key\":\"0\",\"data\":\"x\",\"reason\":\"r\",\"outcome\":\"failed\",\"attempts\":1}\n";
+    std::fs::write(job.path("failed.jsonl"), row).expect("written");
+    let without = std::fs::read_to_string(job.path("job.toml")).expect("read");
+    let without = without.replace("[journal]\ndb = \"journal.sqlite\"\n", "");
+    std::fs::write(job.path("job.toml"), without).expect("written");
+    assert_eq!(job.run(&["--check"]).code, 0);
+    let kept = std::fs::read_to_string(job.path("failed.jsonl")).expect("read");
+    assert_eq!(kept, row);
+    // What cannot be written is found all the same.
+    std::fs::write(job.path("failed.jsonl"), "other\n").expect("written");
+    let ran = job.run(&["--check"]);
+    assert!(
+        ran.code == 2 && ran.log.contains("no row of failed items"),
+        "{}",
+        ran.log
+    );
+    std::fs::remove_file(job.path("failed.jsonl")).expect("removed");
+    std::fs::create_dir(job.path("failures.csv")).expect("made");
+    let ran = job.run(&["--dry-run"]);
+    assert!(
+        ran.code == 2 && ran.log.contains("failures_csv"),
+        "{}",
+        ran.log
+    );
+}
+
+#[test]
 fn a_host_that_is_not_allowed_is_not_reached() {
     let api = crate::support::MockApi::start(&[]);
     let line = format!("{{\"do\":\"get\",\"url\":\"{}/stats\"}}", api.origin());

@@ -11,12 +11,16 @@ const ROWS: usize = 1200;
 
 /// A run of about 3 s with all stores.
 fn job() -> (MockApi, Job) {
+    job_of(ROWS)
+}
+
+fn job_of(rows: usize) -> (MockApi, Job) {
     let api = MockApi::start(&["--overhead-ms", "100", "--per-item-ms", "0"]);
     let toml = "[pool]\nworkers = 4\nbatch_size = 10\nfailed_items = \"failed.jsonl\"\n\
                 [adaptive]\nmax_workers = 4\n\
                 [control]\ndb = \"control.sqlite\"\npoll_seconds = 0.05\n\
                 [usage]\ndb = \"usage.sqlite\"\n[journal]\ndb = \"journal.sqlite\"\n";
-    let job = upload(&api, &numbered_csv(ROWS), toml);
+    let job = upload(&api, &numbered_csv(rows), toml);
     (api, job)
 }
 
@@ -137,6 +141,130 @@ fn a_locked_usage_log_or_control_store_is_waited_for_and_told_twice() {
     assert_eq!(usage_rows(&job), ran.count("calls"));
     // A writer does not keep readers out.
     assert_eq!(warnings(&ran, "control store"), [""; 0]);
+}
+
+#[test]
+fn locks_of_forty_seconds_lose_nothing() {
+    // Runs for at least 50 s.
+    let rows = 20_000;
+    let (api, job) = job_of(rows);
+    set(&job, "other", "1");
+    let running = started(&job, &api);
+    let usage = Locked::by_another_process(&job.path("usage.sqlite"), "BEGIN IMMEDIATE");
+    let control = Locked::by_another_process(&job.path("control.sqlite"), "BEGIN EXCLUSIVE");
+    std::thread::sleep(Duration::from_secs(40));
+    usage.release();
+    control.release();
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    assert_eq!(
+        (ran.code, ran.adds_up().count("written")),
+        (0, rows as u64),
+        "{}",
+        ran.log
+    );
+    agree(&ran, &job, &api);
+    assert_eq!(warnings(&ran, "usage log").len(), 2, "{}", ran.log);
+    assert_eq!(usage_rows(&job), ran.count("calls"));
+}
+
+#[test]
+fn a_usage_log_that_is_locked_to_the_end_costs_its_rows_alone() {
+    let (api, job) = job();
+    let running = started(&job, &api);
+    let usage = Locked::by_another_process(&job.path("usage.sqlite"), "BEGIN IMMEDIATE");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    usage.release();
+    goes_on(&ran, &job, &api);
+    let told = warnings(&ran, "usage log");
+    assert_eq!(told.len(), 2, "{}", ran.log);
+    let missing = ran.count("calls") - usage_rows(&job);
+    assert!(missing > 0);
+    assert!(
+        told[1].contains(&format!("lacks {missing} rows of this run")),
+        "{told:?}"
+    );
+}
+
+/// Starts the job with permissions that bind it: the superuser gives up what makes them mean nothing to it.
+fn bound_by_permissions(job: &Job, script: &str) -> Command {
+    let run = job.command(&[]);
+    let mut command = Command::new("sh");
+    let script = format!(
+        "{script}; test \"$(id -u)\" != 0 && exec \"$0\" \"$@\"\n\
+         exec setpriv --bounding-set=-dac_override,-dac_read_search \"$0\" \"$@\""
+    );
+    command
+        .args(["-c", &script])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .current_dir(job.dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn stores_that_are_read_only_from_the_start_do_not_stop_the_run() {
+    let (api, job) = job();
+    set(&job, "max_workers", "3");
+    std::fs::write(job.path("usage.sqlite"), "").expect("written");
+    let run = bound_by_permissions(&job, "chmod 444 usage.sqlite control.sqlite").output();
+    let ran = Ran::of(run.expect("it ends"));
+    goes_on(&ran, &job, &api);
+    let told = warnings(&ran, "usage log");
+    assert!(told.len() == 2 && told[0].contains("read-only"), "{told:?}");
+    assert!(told[1].contains("lacks"), "{told:?}");
+    // What is not written to may well be read-only.
+    assert!(ran.log.contains("max_workers 4->3"), "{}", ran.log);
+    assert_eq!(warnings(&ran, "control store"), [""; 0], "{}", ran.log);
+}
+
+#[test]
+fn a_control_store_that_may_not_be_read_for_a_while_is_told_of_twice() {
+    let (api, job) = job();
+    set(&job, "other", "1");
+    let running = bound_by_permissions(&job, ":").spawn().expect("starts");
+    after(&api, 8);
+    let allow = |mode: &str| {
+        let mut chmod = Command::new("chmod");
+        let done = chmod.arg(mode).arg(job.path("control.sqlite")).status();
+        assert!(done.expect("chmod").success());
+    };
+    allow("000");
+    // Seen by a reader that opens it anew, as it does when the file was written to.
+    set(&job, "max_workers", "3");
+    after(&api, 40);
+    allow("644");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    goes_on(&ran, &job, &api);
+    assert!(ran.log.contains("max_workers 4->3"), "{}", ran.log);
+    assert_eq!(warnings(&ran, "control store").len() % 2, 0, "{}", ran.log);
+}
+
+#[test]
+fn a_full_disk_under_the_control_store_lets_no_value_in_and_stops_nothing() {
+    let (api, job) = job();
+    set(&job, "other", "1");
+    let running = started(&job, &api);
+    // Another process's write is cut off half-way.
+    let size = std::fs::metadata(job.path("control.sqlite"))
+        .expect("there")
+        .len();
+    let mut write = Command::new("prlimit");
+    write
+        .arg(format!("--fsize={size}"))
+        .arg(crate::support::batchgate().get_program());
+    write.args(["control", "set", "max_workers", "2", "--db"]);
+    let done = write
+        .arg(job.path("control.sqlite"))
+        .output()
+        .expect("runs");
+    assert!(!done.status.success());
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    goes_on(&ran, &job, &api);
+    assert!(!ran.log.contains("max_workers 4->2"), "{}", ran.log);
 }
 
 #[test]
@@ -306,6 +434,37 @@ fn a_journal_that_is_deleted_or_cut_short_stops_the_run() {
 }
 
 #[test]
+fn a_journal_that_is_overwritten_while_in_use_is_whole_in_the_end_or_stops_the_run() {
+    // Of one failed item in each batch the journal has a row, in many pages.
+    let api = MockApi::start(&["--overhead-ms", "5", "--bad-mode", "207", "--bad-key", "7"]);
+    let toml = "[pool]\nworkers = 4\nbatch_size = 1\n[adaptive]\nmax_workers = 4\n\
+                [journal]\ndb = \"journal.sqlite\"\n";
+    let job = upload(&api, &numbered_csv(2000), toml);
+    // A former run left pages that this one need not touch.
+    let ran = job.run(&["--fixed", "--limit", "1000"]);
+    assert_eq!(ran.code, 1, "{}", ran.log);
+    let running = started(&job, &api);
+    after(&api, 1);
+    let path = job.path("journal.sqlite");
+    let size = std::fs::metadata(&path).expect("there").len();
+    let file = std::fs::OpenOptions::new().write(true).open(&path);
+    let garbage = vec![0x5a; size as usize];
+    file.expect("opened").write_all(&garbage).expect("written");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    let told = ran.adds_up().count("written")
+        + ran.summary["earlier"]["written"].as_u64().expect("a count");
+    assert_eq!(Some(told), api.stats()["stored"].as_u64());
+    if ran.summary["stopped"] == "store-error" {
+        assert_eq!(ran.code, 5, "{}", ran.log);
+        assert!(ran.log.contains("the journal"), "{}", ran.log);
+    } else {
+        // SQLite had all of it in its log and wrote it over the garbage.
+        assert_eq!(ran.code, 1, "{}", ran.log);
+        agree(&ran, &job, &api);
+    }
+}
+
+#[test]
 fn a_journal_that_is_corrupt_or_read_only_is_refused_before_anything_is_sent() {
     let (api, job) = job();
     std::fs::write(job.path("journal.sqlite"), "no database ".repeat(100)).expect("written");
@@ -317,22 +476,50 @@ fn a_journal_that_is_corrupt_or_read_only_is_refused_before_anything_is_sent() {
         ran.log
     );
     std::fs::write(job.path("journal.sqlite"), "").expect("written");
-    // The superuser gives up what makes permissions mean nothing to it.
-    let mut read_only = Command::new("sh");
-    let run = job.command(&[]);
-    read_only
-        .args([
-            "-c",
-            r#"chmod 444 "$J"; test "$(id -u)" != 0 && exec "$0" "$@"
-                        exec setpriv --bounding-set=-dac_override,-dac_read_search "$0" "$@""#,
-        ])
-        .arg(run.get_program())
-        .args(run.get_args())
-        .env("J", job.path("journal.sqlite"));
-    let ran = Ran::of(read_only.output().expect("it ends"));
+    let ran = bound_by_permissions(&job, "chmod 444 journal.sqlite").output();
+    let ran = Ran::of(ran.expect("it ends"));
     assert_eq!(ran.code, 2, "{}", ran.log);
     assert!(ran.log.contains("journal.sqlite: read-only"), "{}", ran.log);
     assert_eq!(api.stats()["requests"], 0);
+}
+
+#[test]
+fn failed_items_that_cannot_take_the_place_of_the_input_are_told_by_the_exit_code() {
+    let api = MockApi::start(&["--overhead-ms", "50"]);
+    let job = upload(&api, &numbered_csv(10), "");
+    let row = |index| {
+        format!(
+            "{{\"index\":{index},\"key\":\"k{index}\",\"data\":\"{{}}\",\"reason\":\"r\",\"outcome\":\"failed\",\"attempts\":1}}\n"
+        )
+    };
+    let rows: String = (0..10).map(row).collect();
+    std::fs::create_dir(job.path("in")).expect("made");
+    let file = job.path("in/failed.jsonl");
+    std::fs::write(&file, rows).expect("written");
+    let file = file.to_str().expect("UTF-8");
+    let options = [
+        "--format",
+        "failed",
+        "--input",
+        file,
+        "--failed-items",
+        file,
+    ];
+    let running = job.command(&options).spawn().expect("batchgate runs");
+    let from = Instant::now();
+    while api.stats()["requests"].as_u64() < Some(1) {
+        assert!(from.elapsed() < Duration::from_secs(30), "nothing is sent");
+    }
+    std::fs::remove_file(file).expect("removed");
+    std::fs::create_dir(file).expect("made");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    assert_eq!(
+        (ran.code, &ran.summary["stopped"]),
+        (5, &"store-error".into()),
+        "{}",
+        ran.log
+    );
+    assert_eq!(ran.adds_up().count("written"), 10);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod journal_cost;
 mod languages;
 mod memory;
 mod parity;
+mod retry_after;
 mod seed_interop;
 mod stops;
 mod support;

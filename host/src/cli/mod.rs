@@ -16,8 +16,10 @@ mod usage;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+use rustix::process::Signal;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The code for usage, configuration, input or component unusable: nothing was sent.
 const UNUSABLE: u8 = 2;
@@ -48,6 +50,12 @@ enum Command {
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(one_line_panic));
     let cli = Cli::parse();
+    // Without this, a file that reaches its size limit ends the process without a word; with it, writing fails and says
+    // so.
+    let size_limit = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
+    if let Err(error) = size_limit {
+        complain(&anyhow::Error::new(error).context("SIGXFSZ cannot be handled"));
+    }
     let result = match cli.command {
         Command::Run(options) => run::run(*options),
         Command::Control(args) => control::run(args),

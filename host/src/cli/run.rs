@@ -45,13 +45,11 @@ async fn run_all(
     host: Option<&HostFile>,
     display: &Display,
 ) -> anyhow::Result<ExitCode> {
-    // Without this, a file that reaches its size limit ends the process; with it, writing fails and says so.
-    let _size_limit = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
-        .context("SIGXFSZ cannot be handled")?;
     let mode = RunMode {
         fixed: options.fixed,
         limit: options.limit,
         accept_changes: options.accept_changes,
+        rehearsal: options.check || options.dry_run,
         cache_dir: cache_dir(options),
     };
     let mut ready = Vec::new();

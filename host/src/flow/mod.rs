@@ -198,11 +198,14 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
         let _ = tokio::time::timeout(read::COUNT_ON, end).await;
     }
     records.flush().await;
-    let summary = flow.close(job.run_id);
+    let mut summary = flow.close(job.run_id);
     let closed = summary.clone();
     let complete = job.limit.is_none() && summary.is_through();
     // These may wait for a disk or another process's lock.
-    let _ = tokio::task::spawn_blocking(move || records.close(&closed, complete)).await;
+    let kept = tokio::task::spawn_blocking(move || records.close(&closed, complete)).await;
+    if !kept.unwrap_or(false) && summary.stopped == Stopped::Completed {
+        summary.stopped = Stopped::StoreError;
+    }
     if let Err(error) = limiter.close().await {
         tracing::warn!(label = %label, "what is left of the day's lease counts as used: {error}");
     }

@@ -195,10 +195,11 @@ impl Records {
         }
     }
 
-    /// Writes what is still held; says what could not be written. Blocks for a few seconds at most. `complete` if the
-    /// input was read to its end and every item of it came to one.
-    pub fn close(&self, summary: &Summary, complete: bool) {
+    /// Writes what is still held; says what could not be written, and returns whether all that was promised is there.
+    /// Blocks for a few seconds at most. `complete` if the input was read to its end and every item of it came to one.
+    pub fn close(&self, summary: &Summary, complete: bool) -> bool {
         let label = &self.label;
+        let mut kept = true;
         if let Some(usage) = &self.usage {
             usage.close();
         }
@@ -211,12 +212,15 @@ impl Records {
             && let Err(error) = file.finish(complete)
         {
             tracing::error!(label = %label, "{error}");
+            kept = false;
         }
         if let Some(journal) = &self.journal
             && let Err(failure) = journal.close(summary.to_json())
         {
             tracing::error!(label = %label, "{failure}; what it lacks counts as unknown when the run is resumed");
+            kept = false;
         }
+        kept
     }
 }
 

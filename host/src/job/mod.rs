@@ -4,6 +4,7 @@
 //! Invariant: a [`Ready`] job has a component that was compiled and started once, an input whose header
 //! was read, and stores that were opened.
 
+mod outputs;
 mod sandbox;
 
 pub use sandbox::sandbox_config;
@@ -11,17 +12,17 @@ pub use sandbox::sandbox_config;
 use crate::config::{self, ConfigError, HostFile};
 use crate::flow::{self, ControlPoll, Describe, Parking, Records, Stop, Watch};
 use crate::limiter::{Calendar, CalendarError, Limiter, LimiterError};
-use crate::report::failed_items::{FailedItemsError, FailedItemsFile, Place};
-use crate::report::failures::FailuresFile;
+use crate::report::failed_items::FailedItemsError;
 use crate::report::summary::{self, LastSetting, Stopped, Summary, SummaryError};
 use crate::slot::Plugin;
-use crate::source::{Input, RejectsError, RejectsFile, Source, SourceError};
-use crate::store::journal::{self, Journal, JournalError, Subject};
-use crate::store::{ControlReader, Fault, StoreError, UsageWriter};
+use crate::source::{RejectsError, Source, SourceError};
+use crate::store::journal::JournalError;
+use crate::store::{ControlReader, StoreError};
 use crate::wasm::{self, Component, LoadError, WasmPlugin};
 use batchgate_policy::attempt::Rules;
 use batchgate_policy::breaker::{Breaker, FailureLimit};
 use batchgate_policy::controller::{self, Controller, Fixed, UnknownController};
+use outputs::Outputs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct RunMode {
     pub limit: Option<u64>,
     /// Go on from the journal although what it is about changed.
     pub accept_changes: bool,
+    /// Nothing will be sent: what the job writes to is looked at, and left as it is.
+    pub rehearsal: bool,
     /// Where compiled components are kept; none means to compile every time.
     pub cache_dir: Option<PathBuf>,
 }
@@ -63,9 +66,11 @@ pub enum PrepareError {
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The failures file cannot be used.
-    #[error("failures_csv {}: {cause}", path.display())]
-    Failures {
+    /// A file cannot be written.
+    #[error("{key} {}: {cause}", path.display())]
+    File {
+        /// The key that names it.
+        key: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
@@ -100,11 +105,7 @@ pub struct Ready {
     plugin: WasmPlugin,
     controller: Box<dyn Controller>,
     limiter: Limiter,
-    rejects: Option<RejectsFile>,
-    failures: Option<FailuresFile>,
-    failed_items: Option<FailedItemsFile>,
-    journal: Option<Journal>,
-    usage: Option<UsageWriter>,
+    outputs: Outputs,
     control: Option<ControlPoll>,
 }
 
@@ -164,38 +165,17 @@ impl Ready {
                 )?
             }
         };
-        let rejects = config
-            .top
-            .rejects_csv
-            .as_deref()
-            .map(RejectsFile::open)
-            .transpose()?;
-        let failures = match &config.pool.failures_csv {
-            None => None,
-            Some(path) => {
-                Some(
-                    FailuresFile::open(path).map_err(|cause| PrepareError::Failures {
-                        path: path.clone(),
-                        cause,
-                    })?,
-                )
-            }
+        let outputs = match mode.rehearsal {
+            false => Outputs::open(&config, mode.accept_changes)?,
+            true => Outputs::check(&config, mode.accept_changes)?,
         };
-        let journal = journal(&config, mode.accept_changes)?;
-        let failed_items = failed_items(&config, journal.as_ref())?;
-        let usage = config
-            .usage
-            .db
-            .as_deref()
-            .map(UsageWriter::open)
-            .transpose()?;
         let control = match &config.control.db {
             None => None,
             Some(path) => {
-                // A file that is no database is found before anything is sent. One that is merely locked is read when
-                // that ends.
+                // A file that is no database is found before anything is sent. One that is locked or damaged is read
+                // when that ends.
                 match ControlReader::new(path).poll() {
-                    Err(error) if error.fault != Fault::Locked => return Err(error.into()),
+                    Err(error) if error.fault.is_of_path() => return Err(error.into()),
                     _ => {}
                 }
                 Some(ControlPoll {
@@ -212,11 +192,7 @@ impl Ready {
             plugin,
             controller,
             limiter,
-            rejects,
-            failures,
-            failed_items,
-            journal,
-            usage,
+            outputs,
             control,
         })
     }
@@ -233,7 +209,12 @@ impl Ready {
 
     /// Runs the job to its end.
     pub async fn run(self, stop: Stop, watch: impl FnOnce(Watch)) -> Summary {
-        let Self { config, mode, .. } = self;
+        let Self {
+            config,
+            mode,
+            outputs,
+            ..
+        } = self;
         let label: Arc<str> = config.top.label.as_str().into();
         let seconds = Duration::from_secs_f64;
         let job = flow::Job {
@@ -241,7 +222,7 @@ impl Ready {
             run_id: self.run_id.clone(),
             source: self.source,
             limit: mode.limit,
-            rejects: self.rejects,
+            rejects: outputs.rejects,
             plugin: self.plugin,
             controller: self.controller,
             fixed: mode.fixed,
@@ -254,9 +235,9 @@ impl Ready {
                 max_cooldown: seconds(config.rate_limit.max_cooldown),
             },
             control: self.control,
-            records: Records::new(label, self.usage, self.failures, stop.clone())
-                .with_failed_items(self.failed_items)
-                .with_journal(self.journal, &self.run_id),
+            records: Records::new(label, outputs.usage, outputs.failures, stop.clone())
+                .with_failed_items(outputs.failed_items)
+                .with_journal(outputs.journal, &self.run_id),
             describe: match config.pool.describe {
                 Some(config::Describe::Key) => Describe::Key,
                 Some(config::Describe::Index) => Describe::Index,
@@ -327,46 +308,6 @@ fn rules(config: &config::Job) -> Rules {
         max_breach_resends: rate_limit.max_breach_resends,
         on_trap: pool.on_trap,
     }
-}
-
-/// The journal, if the job has one. Reading a large input for its digest takes seconds.
-fn journal(config: &config::Job, accept_changes: bool) -> Result<Option<Journal>, JournalError> {
-    let Some(path) = &config.journal.db else {
-        return Ok(None);
-    };
-    let options = journal::Options {
-        path,
-        unknown: match config.journal.unknown {
-            config::Unknown::Resend => journal::OnUnknown::Resend,
-            config::Unknown::Hold => journal::OnUnknown::Hold,
-        },
-        accept_changes,
-    };
-    let top = &config.top;
-    Journal::open(&options, |known| {
-        Subject::take(&top.label, &top.source_config(), &top.component, known)
-    })
-    .map(Some)
-}
-
-/// The file of failed items, if the job has one. Without a journal a run starts anew, so that rows of former ones go.
-fn failed_items(
-    config: &config::Job,
-    journal: Option<&Journal>,
-) -> Result<Option<FailedItemsFile>, FailedItemsError> {
-    let Some(path) = &config.pool.failed_items else {
-        return Ok(None);
-    };
-    let input = match &config.top.input {
-        Input::Path(path) => Some(path.as_path()),
-        Input::Stdin => None,
-    };
-    let keep = |index, place| match (journal, place) {
-        (None, _) => false,
-        (Some(journal), Place::Itself) => journal.has_failed(index),
-        (Some(journal), Place::BesideInput) => journal.has_failed_again(index),
-    };
-    FailedItemsFile::open(path, input, keep).map(Some)
 }
 
 fn breaker(config: &config::Job) -> Breaker {

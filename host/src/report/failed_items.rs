@@ -59,8 +59,7 @@ impl FailedItemsFile {
             path: written.clone(),
             cause,
         };
-        let is_special = fs::metadata(&written).is_ok_and(|facts| !facts.is_file());
-        if !is_special {
+        if !is_special(&written) {
             tidy(&written, |index| keep(index, place))?;
         }
         let file = OpenOptions::new()
@@ -73,6 +72,14 @@ impl FailedItemsFile {
             path: written,
             replaces: is_input.then(|| path.to_owned()),
         })
+    }
+
+    /// Finds out whether a file that is there holds failed items.
+    pub fn check(path: &Path) -> Result<(), FailedItemsError> {
+        match is_special(path) {
+            true => Ok(()),
+            false => rows(path).map(drop),
+        }
     }
 
     /// Adds rows, in one write, so that the end of the process cannot split them. If the disk takes only a part of it,
@@ -124,25 +131,31 @@ pub enum Place {
     BesideInput,
 }
 
-/// Leaves the last row of each item that is to be kept; what a crash left of a row goes.
-fn tidy(path: &Path, keep: impl Fn(u64) -> bool) -> Result<(), FailedItemsError> {
+/// The lines of a file of failed items: how many, and which is the last of each item. None if there is no file.
+struct Rows {
+    lines: u64,
+    last: HashMap<u64, u64>,
+}
+
+fn rows(path: &Path) -> Result<Option<Rows>, FailedItemsError> {
     let failed = |cause| FailedItemsError::Io {
         path: path.to_owned(),
         cause,
     };
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    let mut last_row: HashMap<u64, u64> = HashMap::new();
-    let mut lines = 0;
-    let mut reader = BufReader::new(&file);
-    each_line(&mut reader, |number, line| {
-        lines = number;
+    let mut rows = Rows {
+        lines: 0,
+        last: HashMap::new(),
+    };
+    each_line(&mut BufReader::new(&file), |number, line| {
+        rows.lines = number;
         match read_index(line) {
             Some(index) => {
-                last_row.insert(index, number);
+                rows.last.insert(index, number);
                 Ok(())
             }
             None if !line.ends_with(b"\n") && number > 1 => Ok(()),
@@ -154,6 +167,22 @@ fn tidy(path: &Path, keep: impl Fn(u64) -> bool) -> Result<(), FailedItemsError>
         path: path.to_owned(),
         line,
     })?;
+    Ok(Some(rows))
+}
+
+/// Leaves the last row of each item that is to be kept; what a crash left of a row goes.
+fn tidy(path: &Path, keep: impl Fn(u64) -> bool) -> Result<(), FailedItemsError> {
+    let failed = |cause| FailedItemsError::Io {
+        path: path.to_owned(),
+        cause,
+    };
+    let Some(Rows {
+        lines,
+        last: mut last_row,
+    }) = rows(path)?
+    else {
+        return Ok(());
+    };
     last_row.retain(|&index, _| keep(index));
     if last_row.len() as u64 == lines {
         return Ok(());
@@ -205,6 +234,11 @@ fn each_line<E>(
         }
     }
     Ok(Ok(()))
+}
+
+/// A pipe or a device, which is not to be read.
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|facts| !facts.is_file())
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {

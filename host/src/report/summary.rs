@@ -218,11 +218,7 @@ pub fn check_path(path: &Path) -> Result<(), SummaryError> {
         // A pipe or a device: opening it may block.
         return Ok(());
     }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    tempfile::tempfile_in(folder).map(drop).map_err(problem)
+    super::takes_a_file(path).map_err(problem)
 }
 
 /// The exit code of a process that ran several jobs: an interruption's, else the highest.

@@ -47,6 +47,20 @@ pub enum Fault {
     Other(String),
 }
 
+impl Fault {
+    /// Whether it is the path that is wrong, which no waiting mends.
+    pub fn is_of_path(&self) -> bool {
+        match self {
+            Fault::NotADatabase | Fault::CannotOpen(_) | Fault::Gone | Fault::Other(_) => true,
+            Fault::Locked
+            | Fault::ReadOnly
+            | Fault::Damaged(_)
+            | Fault::DiskFull
+            | Fault::Disk(_) => false,
+        }
+    }
+}
+
 impl StoreError {
     pub(super) fn new(path: &Path, fault: Fault) -> StoreError {
         StoreError {

@@ -60,8 +60,8 @@ pub struct UsageWriter {
 }
 
 impl UsageWriter {
-    /// Opens the log, creating it if there is none. A log that is merely locked is no error: its
-    /// rows are kept back.
+    /// Opens the log, creating it if there is none. Only a wrong path is an error: a log that is locked, read-only,
+    /// damaged or on a full disk has its rows kept back.
     pub fn open(path: &Path) -> Result<UsageWriter, StoreError> {
         UsageWriter::with_capacity(path, CAPACITY)
     }
@@ -71,8 +71,8 @@ impl UsageWriter {
         let mut thread = WriterThread::new(path, Arc::clone(&buffer));
         match thread.open() {
             Ok(opened) => thread.opened = Some(opened),
-            Err(error) if error.fault == Fault::Locked => thread.begin_trouble(&error),
-            Err(error) => return Err(error),
+            Err(error) if error.fault.is_of_path() => return Err(error),
+            Err(error) => thread.begin_trouble(&error),
         }
         let (report, done) = sync_channel(1);
         thread::Builder::new()

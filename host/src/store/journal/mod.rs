@@ -10,6 +10,7 @@
 //! their own, which a later run finds if the process was killed.
 
 mod pending;
+mod plan;
 mod subject;
 mod table;
 mod view;
@@ -30,6 +31,7 @@ use batchgate_policy::attempt::{Account, Fate, Fault as ItemFault};
 use batchgate_policy::bisect::Positions;
 use batchgate_policy::ranges::{Ranges, State, Totals};
 use pending::{Begun, Call, Detail, Ending, Entry, Pending, runs_of};
+use plan::Plan;
 use rusqlite::{Connection, TransactionBehavior};
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -46,8 +48,6 @@ const BUSY: Duration = Duration::from_secs(5);
 /// `journal show` looks whether a host holds the journal, and holds it for that moment itself.
 const LOOKED_AT: Duration = Duration::from_millis(200);
 
-const SUBJECT: &str = "subject";
-const LAST: &str = "last";
 const VERSION: &str = "version";
 const LOST_BELOW: &str = "lost_below";
 
@@ -152,7 +152,7 @@ impl Journal {
         check(path, &connection)?;
         let failed = |error| StoreError::from_sqlite(path, &error);
         connection.execute_batch(table::SCHEMA).map_err(failed)?;
-        let stored = stored(path, &connection)?;
+        let stored = plan::stored(path, &connection)?;
         let now = take(&|file| stored.as_ref().and_then(|stored| stored.print_of(file)))?;
         let mut pending = Pending {
             ranges: table::ranges(path, &connection)?,
@@ -425,70 +425,6 @@ impl Dispatched {
     }
 }
 
-/// What the journal was about, at first and in its last run, which may have been over items that failed.
-#[derive(Debug, Clone)]
-struct Subjects {
-    main: Subject,
-    last: Subject,
-}
-
-impl Subjects {
-    fn print_of(&self, file: &Path) -> Option<FilePrint> {
-        let name = file.display().to_string();
-        let mut subjects = [&self.last, &self.main].into_iter();
-        let same = subjects.find(|subject| subject.input.name == name);
-        same.and_then(|subject| subject.input.file.clone())
-    }
-
-    fn to_meta(&self) -> Vec<(&'static str, String)> {
-        let json = |subject| serde_json::to_string(subject).expect("plain data with text for keys");
-        vec![(SUBJECT, json(&self.main)), (LAST, json(&self.last))]
-    }
-}
-
-/// How a run goes on from the journal.
-#[derive(Debug, Clone)]
-struct Plan {
-    subjects: Subjects,
-    changes: Vec<String>,
-    /// The input is a new list of items that failed: they are all to be sent again.
-    new_round: bool,
-}
-
-impl Plan {
-    fn of(stored: Option<Subjects>, now: Subject) -> Plan {
-        let Some(Subjects { main, last }) = stored else {
-            let main = now.clone();
-            return Plan {
-                subjects: Subjects { main, last: now },
-                changes: Vec::new(),
-                new_round: false,
-            };
-        };
-        if now.of_failed && !(main.of_failed && main.input.is(&now.input)) {
-            // The indexes are those of the main input, which is not read.
-            let main = Subject {
-                label: now.label.clone(),
-                component: now.component.clone(),
-                ..main.clone()
-            };
-            return Plan {
-                changes: last.changes_beside_input(&now),
-                new_round: !(last.of_failed && last.input.is(&now.input)),
-                subjects: Subjects { main, last: now },
-            };
-        }
-        Plan {
-            changes: main.changes(&now),
-            new_round: false,
-            subjects: Subjects {
-                main: now.clone(),
-                last: now,
-            },
-        }
-    }
-}
-
 /// The lock is the system's: the end of the process, however it comes, frees it. The file is never opened and closed
 /// by itself later on, which would drop SQLite's own locks.
 fn lock(path: &Path) -> Result<File, JournalError> {
@@ -525,15 +461,21 @@ fn lock(path: &Path) -> Result<File, JournalError> {
     }
 }
 
+/// Whether the database's pages fit together.
+fn check_pages(path: &Path, connection: &Connection) -> Result<(), StoreError> {
+    let verdict: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(|error| StoreError::from_sqlite(path, &error))?;
+    match verdict.as_str() {
+        "ok" => Ok(()),
+        _ => Err(StoreError::new(path, Fault::Damaged(verdict))),
+    }
+}
+
 /// Whether the database is whole, and one that this version knows.
 fn check(path: &Path, connection: &Connection) -> Result<(), JournalError> {
     let failed = |error| StoreError::from_sqlite(path, &error);
-    let verdict: String = connection
-        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-        .map_err(failed)?;
-    if verdict != "ok" {
-        return Err(StoreError::new(path, Fault::Damaged(verdict)).into());
-    }
+    check_pages(path, connection)?;
     if !has_table(connection, "journal_meta").map_err(failed)? {
         return Ok(());
     }
@@ -542,22 +484,6 @@ fn check(path: &Path, connection: &Connection) -> Result<(), JournalError> {
         Some(found) if found != table::VERSION => Err(JournalError::Version { path, found }),
         _ => Ok(()),
     }
-}
-
-fn stored(path: &Path, connection: &Connection) -> Result<Option<Subjects>, StoreError> {
-    let subject = |name: &str| -> Result<Option<Subject>, StoreError> {
-        let text = table::meta(connection, name);
-        let text = text.map_err(|error| StoreError::from_sqlite(path, &error))?;
-        let read = |text: String| {
-            serde_json::from_str(&text).map_err(|error| {
-                let what = format!("{name} in journal_meta: {error}");
-                StoreError::new(path, Fault::Damaged(what))
-            })
-        };
-        text.map(read).transpose()
-    };
-    let both = subject(SUBJECT)?.zip(subject(LAST)?);
-    Ok(both.map(|(main, last)| Subjects { main, last }))
 }
 
 /// Below which index items without an end are unknown: the horizon of a run that the machine's power left in the middle,

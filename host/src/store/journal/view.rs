@@ -128,7 +128,7 @@ impl Look {
 
     /// What the journal is about, and what its last run was about.
     pub fn subjects(&self) -> Result<Option<(Subject, Subject)>, StoreError> {
-        let stored = super::stored(&self.path, &self.connection)?;
+        let stored = super::plan::stored(&self.path, &self.connection)?;
         Ok(stored.map(|both| (both.main, both.last)))
     }
 

@@ -8,7 +8,7 @@ use super::{BUSY, JournalFailed, table};
 use crate::store::fault::{Fault, StoreError};
 use crate::store::sqlite::Identity;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -236,6 +236,8 @@ impl Writer {
             }
         }
         drop(self.connection);
+        // Pages that someone overwrote are found here, if SQLite had no need to read them before.
+        let written = written.and_then(|()| whole(&self.queue.path).map_err(JournalFailed));
         // Whoever waited may be gone.
         let _ = report.send(written);
     }
@@ -301,6 +303,15 @@ impl Writer {
             self.pending.horizon = Some(horizon.min(i64::MAX as u64));
         }
     }
+}
+
+/// Whether what was written can be read.
+fn whole(path: &Path) -> Result<(), StoreError> {
+    let failed = |error| StoreError::from_sqlite(path, &error);
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    super::check_pages(path, &connection)
 }
 
 /// A file that must stay what it is.
