@@ -12,7 +12,7 @@ PYTHON_ENV := target/python
 
 include mk/guests.mk
 
-.PHONY: help build demo test parity bench-journal lint clean
+.PHONY: help build demo test parity parity-sweep bench-journal lint clean
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s $$'\t'
 
@@ -27,6 +27,9 @@ test: build guests test-guests ## all tests
 
 parity: build ## 1,000 fresh traces of the reference controller, replayed
 	python3 tests/parity/run.py
+
+parity-sweep: build ## the reference's sweep and ours in one run: time and agreement
+	python3 tests/parity/sweep.py
 
 bench-journal: build ## what the journal costs at 5,000 calls a second
 	$(CARGO) test --release --locked -p batchgate-tests journal_cost -- --ignored --nocapture

@@ -32,7 +32,7 @@ pub struct SimulateArgs {
     /// The controller, by name; repeat to compare several.
     #[arg(long = "controller", value_name = "NAME", default_value = controller::DEFAULT)]
     controllers: Vec<String>,
-    /// Seeds of each scenario, from 0 on [default: 20; for the sweep those of its last table].
+    /// Seeds of each scenario, from 0 on [default: 20; for the sweep 5, and 20 for its last table].
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seeds: Option<u64>,
     /// One object a line.
@@ -132,7 +132,8 @@ fn write_sweep(name: &str, tables: &Sweep, json: bool, out: &mut dyn Write) -> i
     }
     writeln!(
         out,
-        "Sweep 1: knee at 6 workers, 2000 rounds x 5 seeds, last 1000 rounds ({name})"
+        "Sweep 1: knee at 6 workers, 2000 rounds x {} seeds, last 1000 rounds ({name})",
+        tables.seeds
     )?;
     writeln!(
         out,
@@ -163,7 +164,8 @@ fn write_sweep(name: &str, tables: &Sweep, json: bool, out: &mut dyn Write) -> i
     }
     writeln!(
         out,
-        "\nSweep 3: a flat top (from 4 workers on) and a curve without a knee, 2000 rounds x 5 seeds, last 1000 rounds"
+        "\nSweep 3: a flat top (from 4 workers on) and a curve without a knee, 2000 rounds x {} seeds, last 1000 rounds",
+        tables.seeds
     )?;
     writeln!(
         out,

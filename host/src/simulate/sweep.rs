@@ -16,6 +16,8 @@ use super::server::{Server, Shape};
 /// All four tables.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sweep {
+    /// Seeds of the first three tables.
+    pub seeds: u64,
     /// A knee at 6 workers, by noise and worker threshold.
     pub knee: Vec<Knee>,
     /// A server that does not change, by noise and congestion threshold.
@@ -84,7 +86,7 @@ const LONG_ROUNDS: usize = 2000;
 const TAIL: Range<usize> = 1000..LONG_ROUNDS;
 const STILL_ROUNDS: usize = 1200;
 const CONVERGENCE_ROUNDS: usize = 3000;
-const SEEDS: Range<u64> = 0..5;
+const SEEDS: u64 = 5;
 const CONVERGENCE_SEEDS: u64 = 20;
 const KNEE_RATIOS: [f64; 4] = [0.95, 1.0, 1.05, 1.1];
 const FLAT_TOP_NOISE: [f64; 3] = [0.1, 0.3, 0.5];
@@ -93,39 +95,39 @@ const CUT_RATIOS: [f64; 3] = [1.3, 1.5, 2.0];
 const MAX_WORKERS: u32 = 16;
 
 impl Sweep {
-    /// Runs that `sweep` tells of, with so many seeds for convergence.
-    pub fn runs(convergence_seeds: Option<u64>) -> u64 {
-        let seeds = SEEDS.end - SEEDS.start;
+    /// Runs that `sweep` tells of.
+    pub fn runs(seeds: Option<u64>) -> u64 {
         let noise = NOISE.len() as u64;
         let cells = noise * (KNEE_RATIOS.len() + CUT_RATIOS.len()) as u64
             + 2 * (FLAT_TOP_NOISE.len() * FLAT_TOP_RATIOS.len()) as u64;
-        cells * seeds + noise * convergence_seeds.unwrap_or(CONVERGENCE_SEEDS)
+        cells * seeds.unwrap_or(SEEDS) + noise * seeds.unwrap_or(CONVERGENCE_SEEDS)
     }
 }
 
-/// Runs all four sweeps; `ran` is told of each run. `convergence_seeds` is for a closer look at
-/// the last table than the reference takes.
+/// Runs all four sweeps; `ran` is told of each run. `seeds` is for a closer look than the reference takes.
 pub fn sweep(
     mut controller: impl FnMut(&Config) -> Box<dyn Controller>,
-    convergence_seeds: Option<u64>,
+    seeds: Option<u64>,
     ran: &mut dyn FnMut(),
 ) -> Sweep {
     let mut rounds = |config: &Config, server: &Server, sigma, rounds, seed| {
         ran();
         workers_by_round(&mut *controller(config), server, sigma, rounds, seed)
     };
+    let few = seeds.unwrap_or(SEEDS);
     Sweep {
-        knee: sweep_knee(&mut rounds),
-        false_cuts: sweep_false_cuts(&mut rounds),
-        flat_top: sweep_flat_top(&mut rounds),
-        convergence: sweep_convergence(&mut rounds, convergence_seeds.unwrap_or(CONVERGENCE_SEEDS)),
+        seeds: few,
+        knee: sweep_knee(&mut rounds, few),
+        false_cuts: sweep_false_cuts(&mut rounds, few),
+        flat_top: sweep_flat_top(&mut rounds, few),
+        convergence: sweep_convergence(&mut rounds, seeds.unwrap_or(CONVERGENCE_SEEDS)),
     }
 }
 
 /// Gives the workers of each round: configuration, server, sigma, rounds, seed.
 type Rounds<'a> = dyn FnMut(&Config, &Server, f64, usize, u64) -> Vec<u32> + 'a;
 
-fn sweep_knee(rounds: &mut Rounds<'_>) -> Vec<Knee> {
+fn sweep_knee(rounds: &mut Rounds<'_>, seeds: u64) -> Vec<Knee> {
     let knee = server(Shape::Knee, f64::from(KNEE_AT), 0.4);
     let mut table = Vec::new();
     for sigma in NOISE {
@@ -134,7 +136,7 @@ fn sweep_knee(rounds: &mut Rounds<'_>) -> Vec<Knee> {
                 worker_probe_min_ratio: ratio,
                 ..base()
             };
-            let tail = tail(rounds, &config, &knee, sigma);
+            let tail = tail(rounds, &config, &knee, sigma, seeds);
             let share = |of: fn(u32) -> bool| {
                 tail.iter().filter(|workers| of(**workers)).count() as f64 / tail.len() as f64
             };
@@ -150,7 +152,7 @@ fn sweep_knee(rounds: &mut Rounds<'_>) -> Vec<Knee> {
     table
 }
 
-fn sweep_false_cuts(rounds: &mut Rounds<'_>) -> Vec<FalseCuts> {
+fn sweep_false_cuts(rounds: &mut Rounds<'_>, seeds: u64) -> Vec<FalseCuts> {
     let still = server(Shape::Plateau, f64::from(MAX_WORKERS), 0.0);
     let mut table = Vec::new();
     for sigma in NOISE {
@@ -162,7 +164,7 @@ fn sweep_false_cuts(rounds: &mut Rounds<'_>) -> Vec<FalseCuts> {
                 ..base()
             };
             let (mut cuts, mut all) = (0, 0);
-            for seed in SEEDS {
+            for seed in 0..seeds {
                 let seen = rounds(&config, &still, sigma, STILL_ROUNDS, seed);
                 cuts += seen.windows(2).filter(|pair| pair[1] < pair[0]).count();
                 all += seen.len();
@@ -177,7 +179,7 @@ fn sweep_false_cuts(rounds: &mut Rounds<'_>) -> Vec<FalseCuts> {
     table
 }
 
-fn sweep_flat_top(rounds: &mut Rounds<'_>) -> Vec<FlatTop> {
+fn sweep_flat_top(rounds: &mut Rounds<'_>, seeds: u64) -> Vec<FlatTop> {
     let plateau = server(Shape::Plateau, 4.0, 0.0);
     let concave = server(Shape::Concave, 8.0, 0.0);
     let most = mean_throughput(&[MAX_WORKERS], &concave);
@@ -189,8 +191,8 @@ fn sweep_flat_top(rounds: &mut Rounds<'_>) -> Vec<FlatTop> {
                 worker_probe_min_ratio: ratio,
                 ..base()
             };
-            let flat = tail(rounds, &config, &plateau, sigma);
-            let bowed = tail(rounds, &config, &concave, sigma);
+            let flat = tail(rounds, &config, &plateau, sigma, seeds);
+            let bowed = tail(rounds, &config, &concave, sigma, seeds);
             let total: f64 = flat.iter().map(|workers| f64::from(*workers)).sum();
             table.push(FlatTop {
                 sigma,
@@ -236,9 +238,15 @@ fn base() -> Config {
 }
 
 /// The workers in the last half of the rounds, of all seeds.
-fn tail(rounds: &mut Rounds<'_>, config: &Config, server: &Server, sigma: f64) -> Vec<u32> {
+fn tail(
+    rounds: &mut Rounds<'_>,
+    config: &Config,
+    server: &Server,
+    sigma: f64,
+    seeds: u64,
+) -> Vec<u32> {
     let mut tail = Vec::new();
-    for seed in SEEDS {
+    for seed in 0..seeds {
         tail.extend_from_slice(&rounds(config, server, sigma, LONG_ROUNDS, seed)[TAIL]);
     }
     tail

@@ -554,3 +554,20 @@ proptest! {
         prop_assert!(!(account.sample && account.size_fault));
     }
 }
+
+#[test]
+fn the_words_of_the_classes_are_those_of_the_files() {
+    let words = [
+        (Class::Failed, "failed"),
+        (Class::Partial, "partial"),
+        (Class::TooLarge, "too-large"),
+        (Class::RateLimited, "rate-limited"),
+        (Class::Fatal, "fatal"),
+        (Class::Trap, "trap"),
+        (Class::Timeout, "timeout"),
+        (Class::Abandoned, "abandoned"),
+    ];
+    for (class, word) in words {
+        assert_eq!(class.as_str(), word);
+    }
+}

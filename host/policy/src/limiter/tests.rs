@@ -449,3 +449,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_cap_that_cannot_be_kept_is_named() {
+    let words = [
+        (
+            BadCap::PerSec(-1.0),
+            "max_per_sec = -1: must be a number above 0",
+        ),
+        (
+            BadCap::BytesPerMin,
+            "max_bytes_per_min = 0: must be at least 1",
+        ),
+        (BadCap::PerDay, "max_per_day = 0: must be at least 1"),
+    ];
+    for (bad, says) in words {
+        let text = bad.to_string();
+        assert!(text.starts_with(says), "{text}");
+        assert!(text.ends_with("; leave it out for no cap"), "{text}");
+    }
+}

@@ -201,3 +201,11 @@ proptest! {
         prop_assert_eq!(sent + wasted + held + more, cap);
     }
 }
+
+#[test]
+fn what_was_counted_before_the_first_lease_is_known() {
+    let mut quota = Quota::new(Some(100), true);
+    quota.resume(day(3), 42);
+    assert_eq!((quota.daily_count(), quota.hold()), (42, Hold::Unleased));
+    assert_eq!(quota.wanted().unwrap().day, DayId(3));
+}
