@@ -209,3 +209,13 @@ fn what_was_counted_before_the_first_lease_is_known() {
     assert_eq!((quota.daily_count(), quota.hold()), (42, Hold::Unleased));
     assert_eq!(quota.wanted().unwrap().day, DayId(3));
 }
+
+#[test]
+fn a_ledger_that_counts_tomorrow_leaves_nothing_of_today() {
+    let mut quota = Quota::new(Some(10), true);
+    quota.set_day(day(3));
+    lease(&mut quota, &mut empty(4));
+    let until = day(3).ends;
+    assert_eq!(quota.hold(), Hold::Spent { until });
+    assert_eq!(quota.wanted(), None);
+}
