@@ -72,6 +72,12 @@ mod tests {
     }
 
     #[test]
+    fn one_worker_is_single() {
+        assert!(fixed(1, None).single());
+        assert!(!fixed(2, None).single());
+    }
+
+    #[test]
     fn stays_where_it_starts_inside_the_bounds() {
         for (start, max, workers) in [(7, None, 7), (7, Some(3), 3), (7, Some(1), 1), (0, None, 1)]
         {

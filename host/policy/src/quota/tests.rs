@@ -219,3 +219,9 @@ fn a_ledger_that_counts_tomorrow_leaves_nothing_of_today() {
     assert_eq!(quota.hold(), Hold::Spent { until });
     assert_eq!(quota.wanted(), None);
 }
+
+#[test]
+fn a_day_that_lies_ahead_is_named() {
+    let text = DayAhead { days: 12 }.to_string();
+    assert!(text.contains("12 days ahead of today"), "{text}");
+}
