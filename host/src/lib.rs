@@ -11,7 +11,7 @@
 //! - *setting*: workers and batch size at an epoch. *outcome*: what a call or an attempt came to.
 //! - *tally*: the run's account of items. *controller*: turns observations into settings.
 //! - *limiter*: rate caps and the shared cooldown ([`limiter`]). *breach*: the server refused us for our
-//!   rate.
+//!   rate. *budget*: slots shared by jobs ([`budget`]).
 //! - *job*: a component, an input and its settings ([`config`], [`job`]). *run*: one execution of a job
 //!   ([`flow`]).
 //! - *guest*: the user's component. *host*: us.
@@ -19,10 +19,12 @@
 //! What is decided is decided in the crate `batchgate_policy`, which can do no I/O. Calls are made in
 //! [`wasm`], the one place of wasmtime; rows are written in [`store`], the one place of SQLite.
 
+pub mod budget;
 pub mod check;
 pub mod cli;
 pub mod config;
 pub mod flow;
+pub mod host;
 pub mod item;
 pub mod job;
 pub mod limiter;

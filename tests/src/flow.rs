@@ -121,6 +121,7 @@ impl Setup {
             breaker: self.breaker,
             max_batch_bytes: self.max_batch_bytes,
             limiter: Limiter::new(self.limiter).expect("a limiter"),
+            budget: None,
             parking: self.parking,
             control: None,
             records: Records::new(label, None, self.failures, self.stop.clone()),

@@ -88,6 +88,7 @@ async fn calls_per_second(folder: &Path, with_journal: bool) -> f64 {
             counts_http: false,
         })
         .expect("a limiter"),
+        budget: None,
         parking: Parking {
             park: true,
             max_cooldown: Duration::from_secs(3600),

@@ -2,6 +2,8 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 mod acceptance;
+mod budget;
+mod budget_flow;
 mod control;
 mod ends;
 mod faults;

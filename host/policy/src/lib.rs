@@ -8,6 +8,7 @@
 pub mod attempt;
 pub mod bisect;
 pub mod breaker;
+pub mod budget;
 pub mod controller;
 pub mod limiter;
 pub mod outcome;

@@ -4,6 +4,7 @@
 
 mod check;
 mod control;
+mod host;
 mod inspect;
 mod journal;
 mod mock_api;
@@ -35,6 +36,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<options::RunOptions>),
+    Host(host::HostArgs),
     Control(control::ControlArgs),
     Usage(usage::UsageArgs),
     Journal(journal::JournalArgs),
@@ -58,6 +60,7 @@ pub fn main() -> ExitCode {
     }
     let result = match cli.command {
         Command::Run(options) => run::run(*options),
+        Command::Host(args) => host::run(args),
         Command::Control(args) => control::run(args),
         Command::Usage(args) => usage::run(args),
         Command::Journal(args) => journal::run(args),

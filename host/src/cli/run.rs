@@ -1,17 +1,18 @@
 //! `batchgate run`: runs jobs to their ends.
 
 use super::options::RunOptions;
-use crate::config::{self, HostFile};
+use crate::config;
 use crate::flow::{Stop, Watch};
-use crate::job::{Ready, RunMode};
+use crate::job::{Host, Ready, RunMode, Shared, budget_of};
 use crate::report::log::Log;
 use crate::report::progress::{Display, Progress};
 use crate::report::summary::{Signal, Stopped, Summary, exit_code};
 use anyhow::{Context, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 /// The code for a host that could not go on, or not say what came of it.
 const HOST_TROUBLE: u8 = 5;
@@ -24,15 +25,15 @@ pub fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
     let display = Display::stderr();
     let log = Log::start(options.log_format, options.log_level.as_deref(), &display)?;
     let jobs = options.load_jobs()?;
-    let host = options.budget.as_deref().map(HostFile::load).transpose()?;
+    let host = options.budget.clone().map(Host::load).transpose()?;
     for job in &jobs {
-        refuse_what_is_not_there(job, host.as_ref())?;
+        refuse_what_is_not_there(job)?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("the runtime could not be started")?;
-    let code = runtime.block_on(run_all(&options, jobs, host.as_ref(), &display));
+    let code = runtime.block_on(run_all(&options, jobs, host, &display));
     // A reader may be blocked in its input, and abandoned calls in their servers.
     runtime.shutdown_background();
     log.flush();
@@ -42,7 +43,7 @@ pub fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
 async fn run_all(
     options: &RunOptions,
     jobs: Vec<config::Job>,
-    host: Option<&HostFile>,
+    host: Option<Host>,
     display: &Display,
 ) -> anyhow::Result<ExitCode> {
     let mode = RunMode {
@@ -50,11 +51,14 @@ async fn run_all(
         limit: options.limit,
         accept_changes: options.accept_changes,
         rehearsal: options.check || options.dry_run,
-        cache_dir: cache_dir(options),
+        cache_dir: cache_dir(options.no_cache, options.cache_dir.as_deref()),
     };
+    // Whoever built it owns it: it runs until the last job has ended.
+    let budget = budget_of(&jobs, host.as_ref())?;
+    let shared = Shared::new(host, budget.as_ref().map(|budget| budget.borrow()))?;
     let mut ready = Vec::new();
     for job in jobs {
-        ready.push(Ready::prepare(job, host, mode.clone()).await?);
+        ready.push(Ready::prepare(job, &shared, mode.clone()).await?);
     }
     if options.check {
         for job in &ready {
@@ -67,6 +71,10 @@ async fn run_all(
     }
     let paths: Vec<_> = ready.iter().map(Ready::summary_path).collect();
     let stops: Vec<_> = ready.iter().map(|_| Stop::default()).collect();
+    if let Some(budget) = &budget {
+        budget.start().await?;
+    }
+    ready.iter().for_each(Ready::announce);
     obey_signals(stops.clone())?;
     let mut running = Vec::new();
     for (job, stop) in ready.into_iter().zip(stops) {
@@ -76,6 +84,9 @@ async fn run_all(
     let mut summaries = Vec::new();
     for job in running {
         summaries.push(job.await.context("a run ended in a fault of the host")?);
+    }
+    if let Some(budget) = &budget {
+        budget.stop().await;
     }
     let mut code = exit_code(&summaries);
     for (summary, path) in summaries.iter().zip(&paths) {
@@ -131,7 +142,7 @@ fn dry_run(ready: Vec<Ready>, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns whether that went well.
-fn print(summary: &Summary, json: bool) -> bool {
+pub(super) fn print(summary: &Summary, json: bool) -> bool {
     let text = match json {
         true => summary.to_json(),
         false => summary.to_string(),
@@ -143,28 +154,11 @@ fn print(summary: &Summary, json: bool) -> bool {
     printed.is_ok()
 }
 
-/// The first signal stops the runs in order, the second ends them at once. A terminal that is closed counts
-/// as SIGTERM.
+/// The first signal stops the runs in order, the second ends them at once.
 fn obey_signals(stops: Vec<Stop>) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
-    let mut hang_up = match hang_up_is_ignored() {
-        true => None,
-        false => Some(signal(SignalKind::hangup()).context("SIGHUP cannot be handled")?),
-    };
+    let mut signals = signals()?;
     tokio::spawn(async move {
-        loop {
-            let hung_up = async {
-                match &mut hang_up {
-                    Some(hang_up) => hang_up.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
-            let received = tokio::select! {
-                _ = interrupt.recv() => Signal::Interrupt,
-                _ = terminate.recv() => Signal::Terminate,
-                _ = hung_up => Signal::Terminate,
-            };
+        while let Some(received) = signals.recv().await {
             for stop in &stops {
                 if !stop.stop(Stopped::Interrupted(received)) {
                     stop.abandon();
@@ -178,6 +172,36 @@ fn obey_signals(stops: Vec<Stop>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The signals that ask for an end. A terminal that is closed counts as SIGTERM.
+pub(super) fn signals() -> anyhow::Result<mpsc::UnboundedReceiver<Signal>> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
+    let mut hang_up = match hang_up_is_ignored() {
+        true => None,
+        false => Some(signal(SignalKind::hangup()).context("SIGHUP cannot be handled")?),
+    };
+    let (told, signals) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let hung_up = async {
+                match &mut hang_up {
+                    Some(hang_up) => hang_up.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let received = tokio::select! {
+                _ = interrupt.recv() => Signal::Interrupt,
+                _ = terminate.recv() => Signal::Terminate,
+                _ = hung_up => Signal::Terminate,
+            };
+            if told.send(received).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(signals)
+}
+
 /// Whether whoever started us wants us to outlive the terminal, as `nohup` does.
 fn hang_up_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -187,8 +211,8 @@ fn hang_up_is_ignored() -> bool {
         .is_some_and(|mask| mask & 1 == 1)
 }
 
-fn cache_dir(options: &RunOptions) -> Option<PathBuf> {
-    if options.no_cache {
+pub(super) fn cache_dir(no_cache: bool, given: Option<&Path>) -> Option<PathBuf> {
+    if no_cache {
         return None;
     }
     let user = || {
@@ -199,14 +223,13 @@ fn cache_dir(options: &RunOptions) -> Option<PathBuf> {
         };
         absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
     };
-    options
-        .cache_dir
-        .clone()
+    given
+        .map(Path::to_owned)
         .or_else(|| user().map(|cache| cache.join("batchgate")))
 }
 
 /// What a job file may ask for and this version does not do is an error, never passed over.
-fn refuse_what_is_not_there(job: &config::Job, host: Option<&HostFile>) -> anyhow::Result<()> {
+pub(super) fn refuse_what_is_not_there(job: &config::Job) -> anyhow::Result<()> {
     let wanted = [
         (
             job.adaptive.target_latency.is_some(),
@@ -216,7 +239,6 @@ fn refuse_what_is_not_there(job: &config::Job, host: Option<&HostFile>) -> anyho
             job.adaptive.tuner_memory.is_some(),
             "[adaptive] tuner_memory",
         ),
-        (job.budget.is_some() || host.is_some(), "a budget"),
     ];
     for (asked, what) in wanted {
         if asked {

@@ -87,6 +87,23 @@ impl Job {
         self.filled.problem(table, &[key], message.into()).into()
     }
 
+    /// A problem with a budget of the job's own.
+    pub fn refuse_budget(&self, message: &str) -> ConfigError {
+        let keys = Budget::default().definitions();
+        let keys: Vec<&str> = keys.iter().map(|definition| definition.key).collect();
+        match keys.iter().any(|key| self.filled.given("budget", key)) {
+            true => self
+                .filled
+                .problem("budget", &keys, message.to_owned())
+                .into(),
+            // The table is empty, and has no line.
+            false => {
+                let label = self.top.label.escape_debug();
+                Problem::at(format!("job {label}: [budget]"), message).into()
+            }
+        }
+    }
+
     /// A problem with an entry of a list, such as one of `allow_hosts`.
     pub fn refuse_entry(&self, key: &str, at: &Origin, message: impl Into<String>) -> ConfigError {
         Problem::with(at, format!("[sandbox] {key}"), message).into()

@@ -43,10 +43,19 @@ pub fn load_jobs(paths: &[PathBuf], overrides: &Overrides) -> Result<Vec<Job>, C
         }
     }
     if said.is_empty() {
-        clashes(&jobs, &mut said);
+        clashes(&jobs.iter().collect::<Vec<_>>(), &mut said);
     }
     ConfigError::unless_empty(said)?;
     Ok(jobs)
+}
+
+/// Whether a job can run beside others: that neither writes over the other's files.
+pub fn fits_beside(job: &Job, others: &[&Job]) -> Result<(), ConfigError> {
+    let mut problems = Vec::new();
+    let mut jobs = others.to_vec();
+    jobs.push(job);
+    clashes(&jobs, &mut problems);
+    ConfigError::unless_empty(problems)
 }
 
 /// A file that a job uses.
@@ -60,9 +69,9 @@ struct Use<'a> {
     exclusive: bool,
 }
 
-fn clashes(jobs: &[Job], problems: &mut Vec<Problem>) {
+fn clashes(jobs: &[&Job], problems: &mut Vec<Problem>) {
     let mut seen: Vec<Use<'_>> = Vec::new();
-    for used in jobs.iter().flat_map(uses) {
+    for used in jobs.iter().flat_map(|job| uses(job)) {
         if let Some(other) = seen.iter().find(|other| clash(other, &used)) {
             let at = other.job.filled.origin(other.table, other.key);
             let at = at.map(ToString::to_string).unwrap_or_default();

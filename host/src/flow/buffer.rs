@@ -66,6 +66,12 @@ impl Buffer {
         !self.items.is_empty() && (full || bytes_full || self.ended)
     }
 
+    /// Batches that are there, about.
+    pub fn batches(&self, batch_size: u32) -> u32 {
+        let batches = self.items.len() / (batch_size as usize).max(1);
+        u32::try_from(batches).unwrap_or(u32::MAX)
+    }
+
     /// Cuts a batch: at most `batch_size` items, and before their data exceeds `max_bytes`; at least one.
     pub fn cut(&mut self, batch_size: u32, max_bytes: Option<u64>) -> Vec<Item> {
         let most = (batch_size as usize).clamp(1, self.items.len().max(1));

@@ -50,6 +50,7 @@ async fn read_once<P: Plugin>(reader: &Arc<Mutex<ControlReader>>, flow: &Flow<P>
     }
     for change in state.apply(&rows) {
         tracing::info!(label = %flow.label, "control override: {change}");
+        state.last_change = Some(change);
     }
     drop(state);
     flow.room.notify_one();

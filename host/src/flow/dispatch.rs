@@ -6,6 +6,7 @@
 //! setting. Nothing waits while it holds the lock.
 
 use super::buffer::Buffer;
+use crate::budget::{Member, Refusal, Slot};
 use crate::item::Item;
 use crate::limiter::{Turn, Wait};
 use crate::slot::CallInfo;
@@ -14,28 +15,25 @@ use batchgate_policy::breaker::{Breaker, Trip};
 use batchgate_policy::controller::{Change, Controller, Observation, Override};
 use batchgate_policy::setting::Setting;
 use batchgate_policy::tally::Tally;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A batch on its way.
-#[derive(Debug)]
 pub struct Batch {
     /// Its items, in the order of the input.
     pub items: Vec<Item>,
     /// The setting it was cut at.
     pub setting: Setting,
-    /// Calls in flight with this one, if the limiter had held the job below its workers; see
+    /// Calls in flight with this one, if limiter or budget had held the job below its workers; see
     /// [`Observation::in_flight`].
     pub held_at: Option<u32>,
+    /// Its place in the budget, if there is one.
+    pub slot: Option<Slot>,
 }
 
 impl Batch {
     /// What its call with this number can know of itself.
-    pub fn call_info(
-        &self,
-        label: &std::sync::Arc<str>,
-        run_id: &std::sync::Arc<str>,
-        number: u32,
-    ) -> CallInfo {
+    pub fn call_info(&self, label: &Arc<str>, run_id: &Arc<str>, number: u32) -> CallInfo {
         CallInfo {
             label: label.clone(),
             run_id: run_id.clone(),
@@ -53,6 +51,8 @@ pub enum NotYet {
     NotReady,
     /// The limiter says when to ask again.
     Limited(Wait),
+    /// The budget has no slot for it; it wakes the job when it has.
+    Refused(Refusal),
 }
 
 /// What an ended attempt led to.
@@ -92,6 +92,11 @@ pub struct Dispatch {
     max_batch_bytes: Option<u64>,
     /// The limiter refused the dispatch that is next, so whatever starts now was held back.
     held: bool,
+    budget: Option<Arc<Member>>,
+    /// What the budget said last, until it says that it is worth asking again.
+    pub refused: Option<Refusal>,
+    /// What the controller did last.
+    pub last_change: Option<Change>,
 }
 
 impl Dispatch {
@@ -100,6 +105,7 @@ impl Dispatch {
         controller: Box<dyn Controller>,
         breaker: Breaker,
         max_batch_bytes: Option<u64>,
+        budget: Option<Arc<Member>>,
     ) -> Self {
         Self {
             buffer: Buffer::default(),
@@ -114,12 +120,43 @@ impl Dispatch {
             breaker,
             max_batch_bytes,
             held: false,
+            budget,
+            refused: None,
+            last_change: None,
         }
     }
 
-    /// Whether a call may start as far as all but the limiter are concerned.
+    /// Whether it is worth asking for a call to start: nothing but the limiter may refuse it.
     pub fn ready(&self) -> bool {
+        self.refused.is_none() && self.startable()
+    }
+
+    /// Whether a call may start as far as the job itself is concerned.
+    fn startable(&self) -> bool {
         self.has_worker() && self.has_batch()
+    }
+
+    /// Tells the budget how many calls could start.
+    pub fn tell_demand(&self) {
+        if let Some(budget) = &self.budget {
+            budget.demand(self.startable_calls());
+        }
+    }
+
+    /// The job waits for something else than a slot, so that others may have its own.
+    pub fn tell_no_demand(&self) {
+        if let Some(budget) = &self.budget {
+            budget.demand(0);
+        }
+    }
+
+    fn startable_calls(&self) -> u32 {
+        if !self.startable() {
+            return 0;
+        }
+        let setting = self.controller.setting();
+        let workers = setting.workers.saturating_sub(self.in_flight);
+        self.buffer.batches(setting.batch_size).clamp(1, workers)
     }
 
     /// Whether a worker is free.
@@ -139,25 +176,55 @@ impl Dispatch {
     }
 
     /// Cuts a batch at the setting of this moment, if everything allows a call to start at this moment.
-    pub fn cut(&mut self, turn: &Turn<'_>) -> Result<Batch, NotYet> {
-        if !self.ready() {
+    /// `ended` is the place of a call that has just ended, which goes to whoever is next.
+    pub fn cut(&mut self, turn: &Turn<'_>, ended: Option<Slot>) -> Result<Batch, NotYet> {
+        if !self.startable() {
+            self.tell_no_demand();
             return Err(NotYet::NotReady);
         }
-        if let Err(wait) = turn.try_start() {
-            self.held = true;
-            return Err(NotYet::Limited(wait));
-        }
+        let slot = match self.allowed(turn, ended) {
+            Ok(slot) => slot,
+            Err(not_yet) => {
+                self.held |= matches!(not_yet, NotYet::Limited(_));
+                return Err(not_yet);
+            }
+        };
         let setting = self.controller.setting();
         let items = self.buffer.cut(setting.batch_size, self.max_batch_bytes);
         self.lingered = false;
         self.tally.take(items.len() as u64);
         self.in_flight += 1;
-        let held_at = std::mem::take(&mut self.held).then_some(self.in_flight);
+        let held = std::mem::take(&mut self.held) || self.refused.is_some();
         Ok(Batch {
             items,
             setting,
-            held_at,
+            held_at: held.then_some(self.in_flight),
+            slot,
         })
+    }
+
+    /// Asks the budget and the limiter, in one step if there are both.
+    fn allowed(&mut self, turn: &Turn<'_>, ended: Option<Slot>) -> Result<Option<Slot>, NotYet> {
+        let Some(budget) = &self.budget else {
+            return turn.try_start().map(|()| None).map_err(NotYet::Limited);
+        };
+        let mut wait = None;
+        let started = budget.try_start(self.startable_calls(), ended, || {
+            wait = turn.try_start().err();
+            wait.is_none()
+        });
+        match (started, wait) {
+            (Ok(slot), _) => Ok(Some(slot)),
+            (Err(_), Some(wait)) => {
+                // Nothing to wake it for before the limiter agrees.
+                self.refused = None;
+                Err(NotYet::Limited(wait))
+            }
+            (Err(refusal), None) => {
+                self.refused = matches!(refusal, Refusal::Held { .. }).then(|| refusal.clone());
+                Err(NotYet::Refused(refusal))
+            }
+        }
     }
 
     /// Takes the account of an attempt; its slot is free now.

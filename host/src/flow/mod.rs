@@ -20,6 +20,7 @@ pub use permission::Parking;
 pub use record::Records;
 pub use stop::Stop;
 
+use crate::budget::{self, Member, Refusal};
 use crate::item::Item;
 use crate::limiter::Limiter;
 use crate::report::progress::Status;
@@ -28,7 +29,7 @@ use crate::slot::{Plugin, Pool, Slot};
 use crate::source::{RejectsFile, Source};
 use batchgate_policy::attempt::{Rules, StopCause};
 use batchgate_policy::breaker::{Breaker, Trip};
-use batchgate_policy::controller::Controller;
+use batchgate_policy::controller::{Change, Controller, Dimension};
 use dispatch::{Batch, Dispatch, NotYet};
 use permission::Permission;
 use record::Recorded;
@@ -83,6 +84,8 @@ pub struct Job<P: Plugin> {
     pub max_batch_bytes: Option<u64>,
     /// Every call passes it.
     pub limiter: Limiter,
+    /// The job's place in the budget that it shares, if there is one.
+    pub budget: Option<Arc<Member>>,
     /// What to do at a wait that is very long.
     pub parking: Parking,
     /// The live control, if there is one.
@@ -142,6 +145,7 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
             job.controller,
             job.breaker,
             job.max_batch_bytes,
+            job.budget.clone(),
         )),
         changed: Notify::new(),
         room: Condvar::new(),
@@ -151,6 +155,7 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
             rules: job.rules,
             pool: Pool::new(job.plugin),
             limiter: limiter.clone(),
+            budget: job.budget.clone(),
             permission,
             records: records.clone(),
             stop: stop.clone(),
@@ -190,6 +195,9 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
         look: Arc::new(move || looked_at.status()),
     });
     flow.drive(&limiter, grace).await;
+    if let Some(budget) = &job.budget {
+        budget.leave();
+    }
     if let Some(control) = control {
         control.abort();
     }
@@ -224,15 +232,25 @@ impl<P: Plugin> Flow<P> {
         tokio::pin!(stopped);
         let mut stop_seen = false;
         let mut linger_from: Option<Instant> = None;
+        let mut woken = self.recover.budget.as_ref().map(|budget| budget.woken());
         loop {
-            let (finished, ready, starved) = {
+            let (finished, ready, starved, refused) = {
                 let mut state = self.lock();
+                // Under the lock, so that it is about the refusal at hand.
+                if let Some(woken) = &mut woken
+                    && woken.has_changed().unwrap_or(false)
+                {
+                    woken.mark_unchanged();
+                    state.refused = None;
+                }
+                state.tell_demand();
                 if self.stop.is_stopping() && !state.stopping {
                     state.stopping = true;
                     self.room.notify_all();
                 }
                 let starved = state.has_worker() && !state.buffer.is_empty() && !state.ready();
-                (state.finished(), state.ready(), starved)
+                let refused = state.refused.clone();
+                (state.finished(), state.ready(), starved, refused)
             };
             if finished {
                 return;
@@ -261,6 +279,9 @@ impl<P: Plugin> Flow<P> {
                 biased;
                 () = &mut stopped, if !stop_seen => {}
                 () = self.changed.notified() => {}
+                () = budget_moves(refused.as_ref(), &mut woken) => {
+                    self.lock().refused = None;
+                }
                 () = sleep_until(linger_until) => {
                     self.lock().lingered = true;
                     linger_from = None;
@@ -272,13 +293,19 @@ impl<P: Plugin> Flow<P> {
     /// Starts the next call as soon as the limiter allows it, in the order of asking; returns
     /// without one if something changes that may forbid it.
     async fn dispatch_one(self: &Arc<Self>, limiter: &Limiter) {
-        let turn = tokio::select! {
-            biased;
-            turn = limiter.turn() => turn,
-            () = self.changed.notified() => return,
+        let turn = match limiter.try_turn() {
+            Some(turn) => turn,
+            None => {
+                self.lock().tell_no_demand();
+                tokio::select! {
+                    biased;
+                    turn = limiter.turn() => turn,
+                    () = self.changed.notified() => return,
+                }
+            }
         };
         loop {
-            let cut = self.lock().cut(&turn);
+            let cut = self.lock().cut(&turn, None);
             let wait = match cut {
                 Ok(batch) => {
                     self.recover.permission.started();
@@ -287,6 +314,12 @@ impl<P: Plugin> Flow<P> {
                     return;
                 }
                 Err(NotYet::NotReady) => return,
+                Err(NotYet::Refused(refusal)) => {
+                    if refusal == Refusal::Stopped {
+                        self.recover.budget_stopped();
+                    }
+                    return;
+                }
                 Err(NotYet::Limited(wait)) => wait,
             };
             if !self.recover.permission.may_wait(&wait) {
@@ -301,6 +334,9 @@ impl<P: Plugin> Flow<P> {
                 }
                 () = turn.wait(&wait) => {}
             }
+            if turn.is_overtaken() {
+                return;
+            }
         }
     }
 
@@ -308,16 +344,17 @@ impl<P: Plugin> Flow<P> {
     async fn work(self: Arc<Self>, first: Batch) {
         let mut next = Some(first);
         let mut slot = None;
-        while let Some(batch) = next.take() {
+        while let Some(mut batch) = next.take() {
             let guard = InFlight::new(&self, batch.items.len() as u64);
+            let mut place = batch.slot.take();
             let (recorded, may_be_sent) = self.records.dispatch(&batch.items).await;
             let done = match may_be_sent {
-                true => self.recover.run(&batch, &mut slot).await,
+                true => self.recover.run(&batch, &mut slot, &mut place).await,
                 false => self.recover.leave(&batch),
             };
             self.record_failure(&batch, &done, &mut slot).await;
             guard.defuse();
-            next = self.end(batch, recorded, done, &mut slot);
+            next = self.end(batch, recorded, done, &mut slot, place);
             // A guest that answers at once must not keep timers and the run loop from running.
             tokio::task::coop::consume_budget().await;
         }
@@ -348,6 +385,7 @@ impl<P: Plugin> Flow<P> {
         recorded: Recorded,
         mut done: Done,
         slot: &mut Option<P::Slot>,
+        place: Option<budget::Slot>,
     ) -> Option<Batch> {
         self.records.end(recorded, &batch.items, &mut done.account);
         let mut state = self.lock();
@@ -362,12 +400,15 @@ impl<P: Plugin> Flow<P> {
             let (workers, batch_size) = (ended.setting.workers, ended.setting.batch_size);
             tracing::info!(label = %self.label, "tune: {change} -> workers={workers}, batch_size={batch_size}");
         }
+        if let Some(change) = ended.changes.last() {
+            state.last_change = Some(change.clone());
+        }
         self.react(done.stop, ended.trip);
         if self.stop.is_stopping() {
             state.stopping = true;
         }
         let next = match self.recover.limiter.try_turn() {
-            Some(turn) => state.cut(&turn).ok(),
+            Some(turn) => state.cut(&turn, place).ok(),
             None => None,
         };
         // Before the lock is gone, so that whoever starts the next call finds it.
@@ -471,9 +512,11 @@ impl<P: Plugin> Flow<P> {
         let state = self.lock();
         let setting = state.controller.setting();
         let limiter = &self.recover.limiter;
-        let note = match (state.paused, limiter.cooldown_note()) {
-            (true, _) => Some("paused".to_owned()),
-            (false, note) => note,
+        let note = match (state.paused, limiter.cooldown_note(), &state.refused) {
+            (true, ..) => Some("paused".to_owned()),
+            (false, Some(note), _) => Some(note),
+            (false, None, Some(refused)) => Some(format!("held at {}: {refused}", state.in_flight)),
+            (false, None, None) => None,
         };
         Status {
             done: state.tally.done(),
@@ -483,6 +526,7 @@ impl<P: Plugin> Flow<P> {
             batch_size: setting.batch_size,
             in_flight: state.in_flight,
             note,
+            decision: state.last_change.as_ref().map(in_words),
         }
     }
 
@@ -597,6 +641,30 @@ fn folded(errors: &[String]) -> String {
         texts.push(format!("and {} others", errors.len() - shown));
     }
     texts.join(" | ")
+}
+
+/// A controller's decision, as it reads while it holds.
+fn in_words(change: &Change) -> String {
+    match change {
+        Change::Probe {
+            dimension: Dimension::Workers,
+            to,
+            ..
+        } => format!("probing {to}"),
+        Change::Probe { dimension, to, .. } => format!("probing {dimension} {to}"),
+        change => change.to_string(),
+    }
+}
+
+/// Ends when it may be worth asking the budget again that refused.
+async fn budget_moves(
+    refused: Option<&Refusal>,
+    woken: &mut Option<tokio::sync::watch::Receiver<u64>>,
+) {
+    match (refused, woken) {
+        (Some(refused), Some(woken)) => refused.wait(woken).await,
+        _ => std::future::pending().await,
+    }
 }
 
 async fn sleep_until(moment: Option<Instant>) {

@@ -5,8 +5,10 @@ use super::dispatch::Batch;
 use super::permission::Permission;
 use super::record::Records;
 use super::stop::Stop;
+use crate::budget::{Member, Refusal, Slot as BudgetSlot};
 use crate::item::Item;
 use crate::limiter::Limiter;
+use crate::report::summary::Stopped;
 use crate::slot::{CallReport, CallServices, Plugin, Pool, Slot};
 use batchgate_policy::attempt::{Account, Attempt, Note, Rules, StopCause};
 use batchgate_policy::bisect::Positions;
@@ -30,6 +32,8 @@ pub struct Recover<P: Plugin> {
     pub pool: Pool<P>,
     /// Every call passes it.
     pub limiter: Limiter,
+    /// The job's place in the budget, if there is one.
+    pub budget: Option<Arc<Member>>,
     /// What a long wait for it means.
     pub permission: Permission,
     /// Where calls are recorded.
@@ -70,9 +74,15 @@ impl<P: Plugin> Recover<P> {
         }
     }
 
-    /// Runs a batch to its end. The limiter has granted its first call. `held` is the slot that the caller
-    /// used last, if it has one; it comes back in the same place.
-    pub async fn run(&self, batch: &Batch, held: &mut Option<P::Slot>) -> Done {
+    /// Runs a batch to its end. Limiter and budget have granted its first call; `place` is what the budget
+    /// gave for it. `held` is the slot that the caller used last, if it has one; it comes back in the
+    /// same place.
+    pub async fn run(
+        &self,
+        batch: &Batch,
+        held: &mut Option<P::Slot>,
+        place: &mut Option<BudgetSlot>,
+    ) -> Done {
         let started = Instant::now();
         let mut attempt = Attempt::new(batch.items.len() as u32, self.rules);
         let places = Places::new(&batch.items);
@@ -87,7 +97,7 @@ impl<P: Plugin> Recover<P> {
         };
         while let Some(next) = attempt.next() {
             let number = next.number;
-            if number > 1 && !self.may_go_on(next.pause).await {
+            if number > 1 && !self.may_go_on(next.pause, place).await {
                 break;
             }
             let items = select(&batch.items, next.positions);
@@ -117,6 +127,9 @@ impl<P: Plugin> Recover<P> {
             let marked = attempt.mark(result, |index| places.of(index), jitter);
             self.records
                 .call(batch.setting, n_items, elapsed, marked.outcome, bytes);
+            if breached && let Some(budget) = &self.budget {
+                budget.breach();
+            }
             if let Some(note) = marked.note {
                 self.say(note);
             }
@@ -136,26 +149,86 @@ impl<P: Plugin> Recover<P> {
         done
     }
 
-    /// Waits out the pause and the limiter before a further call; false if the run stops meanwhile.
-    async fn may_go_on(&self, pause: Duration) -> bool {
+    /// Waits out the pause, the limiter and the budget before a further call; false if the run stops
+    /// meanwhile. Others have the call's place in the budget while it waits.
+    async fn may_go_on(&self, pause: Duration, place: &mut Option<BudgetSlot>) -> bool {
+        drop(place.take());
         let wait = async {
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
-            let turn = self.limiter.turn().await;
-            while let Err(wait) = turn.try_start() {
-                if !self.permission.may_wait(&wait) {
-                    return false;
-                }
-                turn.wait(&wait).await;
+            let may = match &self.budget {
+                None => self.may_start().await,
+                Some(budget) => self.may_start_within(budget, place).await,
+            };
+            if may {
+                self.permission.started();
             }
-            self.permission.started();
-            true
+            may
         };
         tokio::select! {
             biased;
             () = self.stop.stopping() => false,
             may = wait => may,
+        }
+    }
+
+    async fn may_start(&self) -> bool {
+        let mut turn = self.limiter.turn().await;
+        while let Err(wait) = turn.try_start() {
+            if !self.permission.may_wait(&wait) {
+                return false;
+            }
+            turn.wait(&wait).await;
+            turn = turn.give_way().await;
+        }
+        true
+    }
+
+    async fn may_start_within(&self, budget: &Arc<Member>, place: &mut Option<BudgetSlot>) -> bool {
+        let mut woken = budget.woken();
+        let mut turn = self.limiter.turn().await;
+        loop {
+            woken.mark_unchanged();
+            let again = budget.again();
+            let mut wait = None;
+            let started = again.try_start(|| {
+                wait = turn.try_start().err();
+                wait.is_none()
+            });
+            match (started, wait) {
+                (Ok(slot), _) => {
+                    *place = Some(slot);
+                    return true;
+                }
+                (Err(_), Some(wait)) => {
+                    // Others may have the slot meanwhile.
+                    drop(again);
+                    if !self.permission.may_wait(&wait) {
+                        return false;
+                    }
+                    turn.wait(&wait).await;
+                    turn = turn.give_way().await;
+                }
+                (Err(Refusal::Stopped), None) => {
+                    self.budget_stopped();
+                    return false;
+                }
+                (Err(refusal), None) => {
+                    // Whoever waits for a slot must not hold up those who wait for the limiter.
+                    drop(turn);
+                    refusal.wait(&mut woken).await;
+                    drop(again);
+                    turn = self.limiter.turn().await;
+                }
+            }
+        }
+    }
+
+    /// Stops the run in order.
+    pub fn budget_stopped(&self) {
+        if self.stop.stop(Stopped::BudgetStopped) {
+            tracing::error!(label = %self.label, "the budget was stopped by its owner. Stopping.");
         }
     }
 

@@ -6,10 +6,13 @@
 
 mod outputs;
 mod sandbox;
+mod shared;
 
 pub use sandbox::sandbox_config;
+pub use shared::{Host, Shared, budget_of};
 
-use crate::config::{self, ConfigError, HostFile};
+use crate::budget::Member;
+use crate::config::{self, ConfigError};
 use crate::flow::{self, ControlPoll, Describe, Parking, Records, Stop, Watch};
 use crate::limiter::{Calendar, CalendarError, Limiter, LimiterError};
 use crate::report::failed_items::FailedItemsError;
@@ -100,6 +103,8 @@ pub enum PrepareError {
 pub struct Ready {
     config: config::Job,
     mode: RunMode,
+    /// Its place in the budget that it shares.
+    member: Option<Arc<Member>>,
     run_id: Arc<str>,
     source: Source,
     plugin: WasmPlugin,
@@ -113,9 +118,10 @@ impl Ready {
     /// Opens all that the job names. Compiling a component may take seconds.
     pub async fn prepare(
         config: config::Job,
-        host: Option<&HostFile>,
+        shared: &Shared,
         mode: RunMode,
     ) -> Result<Self, PrepareError> {
+        shared.fits(&config)?;
         let source = Source::open(&config.top.source_config())?;
         config
             .top
@@ -137,7 +143,7 @@ impl Ready {
                 }
             }
         };
-        let limiter = limiter(config.limiter(host)?)?;
+        let limiter = shared.limiter(&config)?;
         let label: Arc<str> = config.top.label.as_str().into();
         let run_id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
         let plugin = WasmPlugin::new(
@@ -155,16 +161,7 @@ impl Ready {
             .await
             .map(drop)
             .map_err(PrepareError::Start)?;
-        let controller: Box<dyn Controller> = match mode.fixed {
-            true => Box::new(Fixed::new(&config.controller_config())),
-            false => {
-                let name = config.adaptive.controller.as_deref();
-                controller::by_name(
-                    name.unwrap_or(controller::DEFAULT),
-                    &config.controller_config(),
-                )?
-            }
-        };
+        let controller = new_controller(&config, &mode, None)?;
         let outputs = match mode.rehearsal {
             false => Outputs::open(&config, mode.accept_changes)?,
             true => Outputs::check(&config, mode.accept_changes)?,
@@ -184,9 +181,12 @@ impl Ready {
                 })
             }
         };
+        // The last, so that nobody has a share of the budget who then cannot start.
+        let member = shared.join(&config)?;
         Ok(Self {
             config,
             mode,
+            member,
             run_id,
             source,
             plugin,
@@ -202,6 +202,24 @@ impl Ready {
         &self.config.top.label
     }
 
+    /// The job file.
+    pub fn config(&self) -> &config::Job {
+        &self.config
+    }
+
+    /// Says to the budget what the job will ask for. Jobs that start together say so before the first
+    /// runs, so that each starts with its share.
+    pub fn announce(&self) {
+        if let Some(member) = &self.member {
+            member.demand(self.controller.setting().workers);
+        }
+    }
+
+    /// Its number in the budget.
+    pub fn consumer_number(&self) -> Option<u64> {
+        self.member.as_ref().map(|member| member.consumer().number)
+    }
+
     /// Where the summary is written as well.
     pub fn summary_path(&self) -> Option<PathBuf> {
         self.config.top.summary.clone()
@@ -212,9 +230,16 @@ impl Ready {
         let Self {
             config,
             mode,
+            mut controller,
             outputs,
             ..
         } = self;
+        if let Some(member) = &self.member
+            // Its name was found before.
+            && let Ok(within) = new_controller(&config, &mode, Some(member.share()))
+        {
+            controller = within;
+        }
         let label: Arc<str> = config.top.label.as_str().into();
         let seconds = Duration::from_secs_f64;
         let job = flow::Job {
@@ -224,12 +249,13 @@ impl Ready {
             limit: mode.limit,
             rejects: outputs.rejects,
             plugin: self.plugin,
-            controller: self.controller,
+            controller,
             fixed: mode.fixed,
             rules: rules(&config),
             breaker: breaker(&config),
             max_batch_bytes: config.pool.max_batch_bytes,
             limiter: self.limiter,
+            budget: self.member,
             parking: Parking {
                 park: config.rate_limit.park,
                 max_cooldown: seconds(config.rate_limit.max_cooldown),
@@ -318,9 +344,28 @@ fn breaker(config: &config::Job) -> Breaker {
     Breaker::new(config.pool.max_consecutive_failures, limit)
 }
 
-fn limiter(rate_limit: &config::RateLimit) -> Result<Limiter, PrepareError> {
+/// The job's controller. With a share of a budget it starts with the lesser of its own workers and these,
+/// and may have as many as without.
+fn new_controller(
+    config: &config::Job,
+    mode: &RunMode,
+    share: Option<u32>,
+) -> Result<Box<dyn Controller>, UnknownController> {
+    let mut start = config.controller_config();
+    if mode.fixed {
+        return Ok(Box::new(Fixed::new(&start)));
+    }
+    if let Some(share) = share {
+        start.max_workers = Some(start.max_workers.unwrap_or(start.workers));
+        start.workers = start.workers.min(share.max(1));
+    }
+    let name = config.adaptive.controller.as_deref();
+    controller::by_name(name.unwrap_or(controller::DEFAULT), &start)
+}
+
+fn limiter_config(rate_limit: &config::RateLimit) -> Result<crate::limiter::Config, CalendarError> {
     let seconds = Duration::from_secs_f64;
-    let limiter = Limiter::new(crate::limiter::Config {
+    Ok(crate::limiter::Config {
         max_per_sec: rate_limit.max_per_sec,
         max_bytes_per_min: rate_limit.max_bytes_per_min,
         max_per_day: rate_limit.max_per_day,
@@ -330,6 +375,5 @@ fn limiter(rate_limit: &config::RateLimit) -> Result<Limiter, PrepareError> {
         breach_max_doublings: rate_limit.breach_max_doublings,
         breach_quiet_window: seconds(rate_limit.breach_quiet_window),
         counts_http: rate_limit.scope == config::Scope::Http,
-    })?;
-    Ok(limiter)
+    })
 }

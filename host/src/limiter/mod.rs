@@ -11,6 +11,7 @@
 mod calendar;
 mod clock;
 mod lessor;
+mod queue;
 mod shared;
 mod state_file;
 #[cfg(test)]
@@ -26,7 +27,7 @@ pub use turn::Turn;
 pub use wait::Wait;
 
 use crate::slot::CallServices;
-use batchgate_policy::limiter::{self as policy, BadCap};
+use batchgate_policy::limiter::{self as policy, BadCap, SharerId};
 use batchgate_policy::quota::{Day, DayAhead};
 use calendar::day_id;
 use lessor::Ask;
@@ -34,6 +35,7 @@ use shared::{Count, Shared};
 use state_file::StateFile;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -92,16 +94,49 @@ pub enum LimiterError {
     Thread(std::io::Error),
 }
 
-/// The limiter of a job, or of several that share one. Clones are the same limiter.
+/// The limiter of a job, or of several that share one. Clones are the same limiter, and the same
+/// one of those that share it.
 #[derive(Clone)]
 pub struct Limiter {
     shared: Arc<Shared>,
+    sharer: Arc<Sharer>,
+}
+
+/// One of those that share a limiter.
+struct Sharer {
+    id: SharerId,
+    shared: Arc<Shared>,
+}
+
+impl Sharer {
+    fn join(shared: &Arc<Shared>, weight: f64) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        shared.calls.join(id, weight);
+        shared.requests.join(id, weight);
+        let shared = shared.clone();
+        Arc::new(Self { id, shared })
+    }
+}
+
+impl Drop for Sharer {
+    fn drop(&mut self) {
+        self.shared.calls.leave(self.id);
+        self.shared.requests.leave(self.id);
+    }
 }
 
 impl Limiter {
     /// Fails if the configuration makes no sense or the state file cannot be used.
     pub fn new(config: Config) -> Result<Self, LimiterError> {
         Self::with_clock(config, Arc::new(SystemClock))
+    }
+
+    /// One that several jobs share: it spreads the starts of a second, so that they come by weight.
+    pub fn shared(config: Config) -> Result<Self, LimiterError> {
+        let limiter = Self::new(config)?;
+        limiter.shared.state().policy.spread();
+        Ok(limiter)
     }
 
     /// With another clock for the calendar.
@@ -146,7 +181,17 @@ impl Limiter {
             file,
         )
         .map_err(LimiterError::Thread)?;
-        Ok(Self { shared })
+        let sharer = Sharer::join(&shared, 1.0);
+        Ok(Self { shared, sharer })
+    }
+
+    /// The same limiter for another job, which gets its turns by its weight (above 0) beside the
+    /// others.
+    pub fn for_another(&self, weight: f64) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            sharer: Sharer::join(&self.shared, weight),
+        }
     }
 
     /// Waits for the turn to start a call. Dropping the future gives up the place in the queue.
@@ -154,12 +199,12 @@ impl Limiter {
     /// Whoever has a turn holds up all others: nobody may wait for anything but the limiter
     /// with it.
     pub async fn turn(&self) -> Turn<'_> {
-        Turn::of_calls(&self.shared).await
+        Turn::of_calls(&self.shared, self.sharer.id).await
     }
 
     /// The turn to start a call, if nobody else has it or waits for it.
     pub fn try_turn(&self) -> Option<Turn<'_>> {
-        Turn::of_calls_now(&self.shared)
+        Turn::of_calls_now(&self.shared, self.sharer.id)
     }
 
     /// Waits for the turn and then until a call may start, and books it.
@@ -250,7 +295,10 @@ impl CallServices for Limiter {
         if !self.shared.counts_http {
             return;
         }
-        let started = Turn::of_requests(&self.shared).await.start().await;
+        let started = Turn::of_requests(&self.shared, self.sharer.id)
+            .await
+            .start()
+            .await;
         if started.is_err() {
             std::future::pending().await
         }

@@ -7,6 +7,7 @@
 use super::calendar::{Calendar, CalendarError, ProviderDay, day_id};
 use super::clock::WallClock;
 use super::lessor::{self, Ask, Lessee};
+use super::queue::Queue;
 use super::state_file::StateFile;
 use super::wait::{Wait, Why};
 use super::{QuotaError, Reason};
@@ -35,8 +36,8 @@ pub(super) struct Shared {
     day_matters: bool,
     /// The queue of calls, and apart from it that of HTTP requests: a call that waits for its turn
     /// must not hold up the requests of those in flight.
-    pub(super) calls: tokio::sync::Mutex<()>,
-    pub(super) requests: tokio::sync::Mutex<()>,
+    pub(super) calls: Queue,
+    pub(super) requests: Queue,
     pub(super) state: Mutex<State>,
     /// Counts what may end a wait early: breaches, leases, failures. Only raised under `state`'s lock.
     pub(super) changes: watch::Sender<u64>,
@@ -79,8 +80,8 @@ impl Shared {
             calendar,
             counts_http,
             day_matters: policy.quota().cap().is_some() || file.is_some(),
-            calls: tokio::sync::Mutex::new(()),
-            requests: tokio::sync::Mutex::new(()),
+            calls: Queue::default(),
+            requests: Queue::default(),
             state: Mutex::new(State {
                 policy,
                 today,

@@ -36,6 +36,8 @@ pub struct Status {
     pub in_flight: u32,
     /// What else to know, as in "cooldown until 12:03:10" or "paused".
     pub note: Option<String>,
+    /// What the controller decided last, in words.
+    pub decision: Option<String>,
 }
 
 /// Where progress is shown; all jobs of a process share one. Cloning it gives the same one.
@@ -231,7 +233,7 @@ impl Job {
 
 /// The rate at which items are done, with the recent past counting most.
 #[derive(Debug, Default)]
-struct Pace {
+pub struct Pace {
     at: f64,
     done: u64,
     mean: f64,
@@ -240,7 +242,8 @@ struct Pace {
 }
 
 impl Pace {
-    fn observe(&mut self, at: f64, done: u64) {
+    /// So many items were done by that time, in seconds since any moment before.
+    pub fn observe(&mut self, at: f64, done: u64) {
         let seconds = at - self.at;
         if seconds <= 0.0 {
             return;
@@ -254,7 +257,7 @@ impl Pace {
     }
 
     /// Items a second.
-    fn rate(&self) -> f64 {
+    pub fn rate(&self) -> f64 {
         if self.weight > 0.0 {
             self.mean / self.weight
         } else {

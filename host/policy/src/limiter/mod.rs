@@ -11,9 +11,12 @@ mod cooldown;
 mod rate;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod window;
 
 pub use cooldown::MAX_COOLDOWN;
+
+pub use turns::{SharerId, Turns};
 
 use crate::quota::{Hold, Quota};
 use cooldown::Cooldown;
@@ -221,6 +224,12 @@ impl Limiter {
     pub fn record_bytes(&mut self, now: Duration, bytes: u64) {
         let now = self.advance(now);
         self.bytes.add(now, bytes);
+    }
+
+    /// Spreads the starts of a second evenly, for several that share this limiter: where starts come all
+    /// at once, those who queue for them would have none of them by their weights.
+    pub fn spread(&mut self) {
+        self.rate.spread();
     }
 
     /// Whether a cooldown is running.

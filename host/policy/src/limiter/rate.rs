@@ -15,10 +15,22 @@ const FAST_GRAIN: Duration = Duration::from_micros(100);
 /// Of the statistics where nothing is capped.
 const UNCAPPED_GRAIN: Duration = Duration::from_millis(10);
 
+/// Starts that are spread over their second may be early by so much, to make up for late ones.
+const EARLY: Duration = Duration::from_millis(25);
+
 #[derive(Debug, Clone)]
 pub(super) struct Rate {
     rule: Rule,
     starts: Window,
+    spread: Option<Spread>,
+}
+
+/// Spreads the starts of a whole rate evenly. All at once, they would go to whoever happens to ask.
+#[derive(Debug, Clone)]
+struct Spread {
+    interval: Duration,
+    /// When the next start is due.
+    next: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -50,19 +62,40 @@ impl Rate {
         Ok(Self {
             rule,
             starts: Window::new(SECOND, grain),
+            spread: None,
         })
+    }
+
+    /// Spreads starts evenly from now on.
+    pub(super) fn spread(&mut self) {
+        if let Rule::PerSecond(rate) = self.rule {
+            self.spread = Some(Spread {
+                interval: interval(rate as f64),
+                next: Duration::ZERO,
+            });
+        }
     }
 
     pub(super) fn held_until(&mut self, now: Duration) -> Option<Duration> {
         match self.rule {
             Rule::None => None,
-            Rule::PerSecond(rate) => self.starts.below(now, rate),
+            Rule::PerSecond(rate) => {
+                let spread = self.spread.as_ref();
+                let due = spread.map(|spread| spread.next.saturating_sub(EARLY));
+                let due = due.filter(|due| *due > now);
+                self.starts.below(now, rate).max(due)
+            }
             Rule::Paced { next, .. } => (now < next).then_some(next),
         }
     }
 
     pub(super) fn book(&mut self, now: Duration) {
         self.starts.add(now, 1);
+        if let Some(spread) = &mut self.spread {
+            // Time in which nothing started is not made up for.
+            let from = spread.next.max(now.saturating_sub(EARLY));
+            spread.next = from.saturating_add(spread.interval);
+        }
         if let Rule::Paced { interval, next } = &mut self.rule {
             *next = now.saturating_add(*interval);
         }

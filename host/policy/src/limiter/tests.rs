@@ -71,6 +71,42 @@ fn eager(limiter: &mut Limiter, n: usize) -> Vec<Duration> {
 }
 
 #[test]
+fn starts_that_are_spread_come_evenly_and_keep_the_cap() {
+    let mut limiter = limiter(&LimiterConfig {
+        max_per_sec: Some(40.0),
+        ..config()
+    });
+    limiter.spread();
+    let mut now = Duration::from_secs(5);
+    let mut starts = Vec::new();
+    while starts.len() < 400 {
+        match limiter.try_start(now) {
+            Ok(()) => starts.push(now),
+            Err(denial) => {
+                let until = denial.until.expect("a moment");
+                assert!(until > now);
+                // A timer that is late by up to a few milliseconds.
+                now = until + Duration::from_millis(starts.len() as u64 % 5);
+            }
+        }
+    }
+    for few in starts.windows(4) {
+        assert!(
+            few[3] - few[0] >= Duration::from_millis(20),
+            "a burst: {few:?}"
+        );
+    }
+    for window in starts.windows(41) {
+        assert!(
+            window[40] - window[0] >= Duration::from_secs(1),
+            "more than 40 a second"
+        );
+    }
+    let length = (starts[399] - starts[0]).as_secs_f64();
+    assert!(length < 10.3, "late timers cost nothing: {length}");
+}
+
+#[test]
 fn the_pace_of_each_kind_of_rate() {
     let ms = |list: &[u64]| {
         list.iter()
