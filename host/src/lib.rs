@@ -28,6 +28,7 @@ pub mod host;
 pub mod item;
 pub mod job;
 pub mod limiter;
+mod link;
 pub mod mock_api;
 pub mod replay;
 pub mod report;

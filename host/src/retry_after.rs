@@ -1,12 +1,12 @@
 //! Reads the value of a Retry-After header: seconds, or an HTTP date.
 //!
-//! Invariant: what is returned is at most [`LONGEST`]; whatever cannot be meant is [`Nonsense`],
+//! Invariant: what is returned is at most [`LONGEST`]; whatever cannot be meant, a longer wait included, is [`Nonsense`],
 //! for the caller to ignore and say once.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// A longer wait is cut to this: no provider counts over more than a month.
+/// A longer wait is nonsense: no provider counts over more than a month.
 pub const LONGEST: Duration = batchgate_policy::limiter::MAX_COOLDOWN;
 /// How much of a senseless value is shown.
 const SHOWN_CHARS: usize = 60;
@@ -48,7 +48,10 @@ pub fn parse(value: &[u8], now: SystemTime) -> Result<Duration, Nonsense> {
             .duration_since(now)
             .map_err(|_| nonsense("that date is past"))?
     };
-    Ok(wait.min(LONGEST))
+    match wait <= LONGEST {
+        true => Ok(wait),
+        false => Err(nonsense("it is more than 31 days away")),
+    }
 }
 
 /// Digits, and perhaps a point and more digits: no sign, exponent or word, as a float would allow.
@@ -58,7 +61,8 @@ fn seconds(text: &str) -> Option<Duration> {
     if !digits(whole) || !digits(fraction) {
         return None;
     }
-    let whole: u64 = whole.parse().ok()?;
+    // More digits than fit are as far away as can be.
+    let whole: u64 = whole.parse().unwrap_or(u64::MAX);
     let fraction: f64 = format!("0.{fraction}").parse().ok()?;
     // The fraction is at most 1.0, which its last digits may round to.
     Some(Duration::from_secs(whole).saturating_add(Duration::from_secs_f64(fraction)))
@@ -83,9 +87,11 @@ mod tests {
             ("Wednesday, 11-Mar-26 12:01:30 GMT", Ok(90.0)),
             ("Wed Mar 11 12:01:30 2026", Ok(90.0)),
             ("Wed, 11 Mar 2026 12:00:00 GMT", Ok(0.0)),
-            ("Fri, 31 Dec 9999 23:59:59 GMT", Ok(LONGEST.as_secs_f64())),
-            ("18446744073709551615", Ok(LONGEST.as_secs_f64())),
-            ("18446744073709551616", Err("number of seconds")),
+            ("2678400", Ok(LONGEST.as_secs_f64())),
+            ("2678401", Err("31 days")),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Err("31 days")),
+            ("18446744073709551615", Err("31 days")),
+            ("18446744073709551616", Err("31 days")),
             ("Wed, 11 Mar 2026 11:59:59 GMT", Err("past")),
             ("Thu, 01 Jan 1970 00:00:00 GMT", Err("past")),
             ("-1", Err("neither")),

@@ -227,6 +227,68 @@ fn check_and_dry_run_send_nothing() {
 }
 
 #[test]
+fn what_a_job_reads_is_never_written_over() {
+    let job = scripted(&repeated(r#"{"do":"ok"}"#, 3), "");
+    let text = std::fs::read_to_string(job.path("job.toml")).expect("read");
+    for lines in [
+        "[pool]\nfailed_items = \"input.jsonl\"\n",
+        "[pool]\nfailures_csv = \"job.toml\"\n",
+    ] {
+        std::fs::write(job.path("job.toml"), format!("{text}{lines}")).expect("written");
+        let ran = job.run(&[]);
+        assert_eq!(ran.code, 2, "{}", ran.log);
+        assert!(ran.log.contains("names the same file as"), "{}", ran.log);
+    }
+    std::fs::write(
+        job.path("job.toml"),
+        format!("summary = \"job.toml\"\n{text}"),
+    )
+    .expect("written");
+    let ran = job.run(&[]);
+    assert!(
+        ran.code == 2 && ran.log.contains("as the job file"),
+        "{}",
+        ran.log
+    );
+    // A link to what is not there yet stays a link.
+    std::fs::write(job.path("job.toml"), &text).expect("written");
+    std::os::unix::fs::symlink("there.json", job.path("link.json")).expect("a link");
+    let link = job.path("link.json");
+    let ran = job.run(&["--summary", link.to_str().expect("UTF-8")]);
+    assert_eq!(ran.code, 0, "{}", ran.log);
+    assert!(link.is_symlink() && job.path("there.json").is_file());
+}
+
+#[test]
+fn an_input_that_is_cut_short_while_it_is_read_is_no_complete_one() {
+    let toml = "[pool]\nworkers = 1\nbatch_size = 1\n";
+    let line = r#"{"do":"sleep","ms":20}"#;
+    let job = scripted(&repeated(line, 200_000), toml);
+    let mut command = job.command(&["--fixed", "--usage-db", "usage.sqlite"]);
+    let running = command.current_dir(job.dir.path()).spawn().expect("runs");
+    let from = Instant::now();
+    let called = || {
+        let usage = rusqlite::Connection::open(job.path("usage.sqlite")).ok()?;
+        let count = usage.query_row("SELECT COUNT(*) FROM requests", [], |row| row.get(0));
+        count.ok().filter(|&calls: &i64| calls > 0)
+    };
+    while called().is_none() {
+        assert!(from.elapsed() < Duration::from_secs(30), "nothing is sent");
+    }
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(job.path("input.jsonl"));
+    file.expect("opened").set_len(0).expect("cut short");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    ends(&ran, "input-error", 5);
+    assert!(
+        ran.log.contains("cut short while it was read"),
+        "{}",
+        ran.log
+    );
+}
+
+#[test]
 fn check_and_dry_run_leave_what_is_written_to_as_it_is() {
     let toml = "rejects_csv = \"rejects.csv\"\n[pool]\nfailures_csv = \"failures.csv\"\n\
                 failed_items = \"failed.jsonl\"\n[usage]\ndb = \"usage.sqlite\"\n\

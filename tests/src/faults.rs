@@ -270,7 +270,11 @@ fn a_full_disk_under_the_control_store_lets_no_value_in_and_stops_nothing() {
 #[test]
 fn other_faults_of_the_usage_log_and_the_control_store_do_not_stop_the_run() {
     type Damage = fn(&Path);
-    let damages: [(&str, Damage); 3] = [
+    let damages: [(&str, Damage); 4] = [
+        ("cut short", |path| {
+            let file = std::fs::OpenOptions::new().write(true).open(path);
+            file.expect("opened").set_len(100).expect("cut short");
+        }),
         ("deleted", |path| {
             std::fs::remove_file(path).expect("removed")
         }),
@@ -299,6 +303,7 @@ fn other_faults_of_the_usage_log_and_the_control_store_do_not_stop_the_run() {
             let begins = told.iter().filter(begins).count();
             // What SQLite has in memory it need not read: then the log is whole again at the end.
             let healed = || usage_rows(&job) == ran.count("calls");
+            assert!(told.len() <= 2, "{name} {store}: {told:?}");
             let unnoticed = name == "corrupt" && store == "usage log" && begins == 0;
             assert!(
                 begins == 1 || (unnoticed && healed()),
@@ -431,6 +436,76 @@ fn a_journal_that_is_deleted_or_cut_short_stops_the_run() {
         );
         assert!(ran.count("written") < ROWS as u64);
     }
+}
+
+#[test]
+fn a_journal_that_was_cut_short_is_put_right_from_its_log_or_refused_before_anything_is_sent() {
+    let (api, job) = job();
+    let running = started(&job, &api);
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(job.path("journal.sqlite"));
+    file.expect("opened").set_len(100).expect("cut short");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    assert_eq!(ran.code, 5, "{}", ran.log);
+    let ran = job.run(&["--workers", "16", "--max-workers", "16"]);
+    if ran.code == 2 {
+        assert_eq!(ran.log.lines().count(), 1, "{}", ran.log);
+    } else {
+        assert_eq!(ran.code, 0, "{}", ran.log);
+        assert_eq!(agree(ran.adds_up(), &job, &api)["written"], ROWS);
+    }
+}
+
+#[test]
+fn files_of_failures_that_vanish_stop_the_run() {
+    for (option, name) in [
+        ("--failed-items", "failed_items"),
+        ("--failures-csv", "failures_csv"),
+    ] {
+        let api = MockApi::start(&["--overhead-ms", "20", "--status", "400"]);
+        let toml = "[pool]\nworkers = 2\nbatch_size = 10\nmax_consecutive_failures = 1000\n";
+        let job = upload(&api, &numbered_csv(4000), toml);
+        let file = job.path("file");
+        let options = ["--fixed", option, file.to_str().expect("UTF-8")];
+        let running = job.command(&options).spawn().expect("batchgate runs");
+        after(&api, 8);
+        std::fs::remove_file(&file).expect("removed");
+        let ran = Ran::of(running.wait_with_output().expect("it ends"));
+        assert_eq!(
+            (ran.code, &ran.summary["stopped"]),
+            (5, &"store-error".into()),
+            "{}",
+            ran.log
+        );
+        let said = ran.log.lines().any(|line| {
+            line.contains(name) && line.contains("deleted, replaced or truncated while in use")
+        });
+        assert!(said, "{}", ran.log);
+    }
+}
+
+#[test]
+fn a_quota_whose_state_file_vanishes_lets_no_more_than_the_cap_through() {
+    let api = MockApi::start(&["--overhead-ms", "20"]);
+    let toml = "[pool]\nworkers = 4\nbatch_size = 1\n[rate_limit]\nmax_per_day = 200\n\
+                state_file = \"state.json\"\n";
+    let job = upload(&api, &numbered_csv(1000), toml);
+    let running = started(&job, &api);
+    std::fs::remove_file(job.path("state.json")).expect("removed");
+    let ran = Ran::of(running.wait_with_output().expect("it ends"));
+    assert_eq!(
+        (ran.code, &ran.summary["stopped"]),
+        (5, &"store-error".into()),
+        "{}",
+        ran.log
+    );
+    assert!(
+        ran.log.contains("it was deleted while in use"),
+        "{}",
+        ran.log
+    );
+    assert!(ran.adds_up().count("calls") <= 200);
 }
 
 #[test]

@@ -145,6 +145,8 @@ fn nonsense_is_ignored_and_said() {
         "Wed, 11 Mar 2020 12:00:00 GMT",
         "99 bottles",
         "0x10",
+        "2678401",
+        "999999999999999999999999",
     ] {
         let server = Refusing::start(move || refused("429 Too Many Requests", value));
         let (ran, away) = run(&server, "breach_base_cooldown = 0.05\n");
@@ -158,11 +160,14 @@ fn nonsense_is_ignored_and_said() {
         assert!(away < Duration::from_secs(20), "{value}: {away:?}");
         let said = ran.log.lines().filter(|line| line.contains("is ignored"));
         let said: Vec<_> = said.collect();
-        assert!(
-            said.len() == 1 && said[0].contains(value),
-            "{value}: {}",
-            ran.log
+        // The plugin reads the header too; a number that it makes of it is as little honoured.
+        let of_plugin = |line: &&&str| line.contains("a plugin's wait of");
+        assert_eq!(
+            said.len() - said.iter().filter(of_plugin).count(),
+            1,
+            "{said:?}"
         );
+        assert!(said[0].contains(value), "{value}: {}", ran.log);
     }
 }
 

@@ -159,14 +159,19 @@ fn obey_signals(stops: Vec<Stop>) -> anyhow::Result<()> {
     let mut signals = signals()?;
     tokio::spawn(async move {
         while let Some(received) = signals.recv().await {
+            let mut first = false;
             for stop in &stops {
-                if !stop.stop(Stopped::Interrupted(received)) {
-                    stop.abandon();
+                match stop.stop(Stopped::Interrupted(received)) {
+                    true => first = true,
+                    false => stop.abandon(),
                 }
             }
-            tracing::warn!(
-                "interrupted: nothing new starts; calls in flight may end, a second signal abandons them"
-            );
+            match first {
+                true => tracing::warn!(
+                    "interrupted: nothing new starts; calls in flight may end, a second signal abandons them"
+                ),
+                false => tracing::warn!("interrupted again: calls in flight are abandoned"),
+            }
         }
     });
     Ok(())

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use batchgate_policy::controller::{self, Config};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::report::log::escape_line;
 use crate::simulate::{Scenario, Summary, Sweep, summarize, sweep};
 
 /// Seeds of each scenario, unless told otherwise.
@@ -112,7 +113,7 @@ fn write_summary(summary: &Summary, json: bool, out: &mut dyn Write) -> io::Resu
         writeln!(
             out,
             "{:22}  {:10}  {:5}  {:8.0} % ({:3.0} %)  {:9.2}  {:7}  {:8}",
-            summary.scenario,
+            escape_line(&summary.scenario),
             summary.controller,
             summary.seeds,
             summary.efficiency_median * 100.0,

@@ -4,6 +4,7 @@
 //! nearest known name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use super::error::Problem;
 use super::origin::Origin;
@@ -23,6 +24,14 @@ impl Filled {
     /// above all tables.
     pub fn origin(&self, table: &str, key: &str) -> Option<&Origin> {
         self.origins.get(&(table.to_owned(), key.to_owned()))
+    }
+
+    /// The job file; `None` if all was given on the command line.
+    pub fn file(&self) -> Option<&Path> {
+        self.origins.values().find_map(|origin| match origin {
+            Origin::File { path, .. } => Some(&**path),
+            Origin::Option(_) => None,
+        })
     }
 
     /// Whether a value was given at all.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::error::{ConfigError, Problem};
 use super::job::Job;
 use super::overrides::Overrides;
-use crate::source::Input;
+use crate::source::{Format, Input};
 
 /// The jobs of these files, in their order, with the options applied to each; without files
 /// the one job that the options describe. All problems of all files are reported together.
@@ -74,11 +74,8 @@ fn clashes(jobs: &[&Job], problems: &mut Vec<Problem>) {
     for used in jobs.iter().flat_map(|job| uses(job)) {
         if let Some(other) = seen.iter().find(|other| clash(other, &used)) {
             let at = other.job.filled.origin(other.table, other.key);
-            let at = at.map(ToString::to_string).unwrap_or_default();
-            let message = format!(
-                "names the same file as {} ({at}); choose another",
-                other.key
-            );
+            let at = at.map(|at| format!(" ({at})")).unwrap_or_default();
+            let message = format!("names the same file as {}{at}; choose another", other.key);
             problems.push(used.job.filled.problem(used.table, &[used.key], message));
         }
         seen.push(used);
@@ -93,7 +90,7 @@ fn clashes(jobs: &[&Job], problems: &mut Vec<Problem>) {
 fn clash(a: &Use<'_>, b: &Use<'_>) -> bool {
     // A run over its own failed items may write those that fail again to the same file.
     let again = |a: &Use<'_>, b: &Use<'_>| a.key == "input" && b.key == "failed_items";
-    let same_job = std::ptr::eq(a.job, b.job);
+    let same_job = std::ptr::eq(a.job, b.job) && a.job.top.source_config().format == Format::Failed;
     (a.exclusive || b.exclusive)
         && a.path == b.path
         && !a.path.starts_with("/dev")
@@ -105,7 +102,9 @@ fn uses(job: &Job) -> Vec<Use<'_>> {
         Input::Path(path) => Some(path),
         Input::Stdin => None,
     };
-    let files: [(&'static str, &'static str, Option<&PathBuf>, bool); 12] = [
+    let file = job.filled.file().map(Path::to_owned);
+    let files: [(&'static str, &'static str, Option<&PathBuf>, bool); 13] = [
+        ("", "the job file", file.as_ref(), false),
         ("", "component", Some(&job.top.component), false),
         ("", "input", input, false),
         (

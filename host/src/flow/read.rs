@@ -114,7 +114,11 @@ impl<P: Plugin> Reader<P> {
             .rejected
             .iter()
             .try_for_each(|rejected| rejects.write(rejected))
-            .and_then(|()| rejects.flush());
+            .and_then(|()| rejects.flush())
+            .and_then(|()| match chunk.end {
+                true => rejects.is_there(),
+                false => Ok(()),
+            });
         if let Err(error) = &written {
             let reason = format!("rejects_csv cannot be written: {error}");
             self.flow.records.cannot_go_on(&reason);

@@ -200,6 +200,13 @@ impl Records {
     pub fn close(&self, summary: &Summary, complete: bool) -> bool {
         let label = &self.label;
         let mut kept = true;
+        if let Some(failures) = &self.failures {
+            let failures = failures.lock().unwrap_or_else(|e| e.into_inner());
+            if let Err(error) = failures.is_there() {
+                tracing::error!(label = %label, "failures_csv: {error}");
+                kept = false;
+            }
+        }
         if let Some(usage) = &self.usage {
             usage.close();
         }

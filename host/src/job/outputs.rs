@@ -66,6 +66,16 @@ impl Outputs {
                 })?;
             }
         }
+        if let Some(path) = &config.top.rejects_csv {
+            RejectsFile::check(path)?;
+        }
+        if let Some(path) = &config.pool.failures_csv {
+            FailuresFile::check(path).map_err(|cause| PrepareError::File {
+                key: "failures_csv",
+                path: path.clone(),
+                cause,
+            })?;
+        }
         if let Some(path) = &config.pool.failed_items {
             FailedItemsFile::check(path)?;
         }

@@ -26,6 +26,7 @@ pub use state_file::StateFileError;
 pub use turn::Turn;
 pub use wait::Wait;
 
+use crate::retry_after::LONGEST;
 use crate::slot::CallServices;
 use batchgate_policy::limiter::{self as policy, BadCap, SharerId};
 use batchgate_policy::quota::{Day, DayAhead};
@@ -214,7 +215,7 @@ impl Limiter {
 
     /// A call whose breach was reported before turns out to ask for a longer cooldown.
     pub fn lengthen_cooldown(&self, retry_after: Option<Duration>) {
-        if let Some(retry_after) = retry_after {
+        if let Some(retry_after) = honoured(retry_after) {
             let mut state = self.shared.state();
             let now = self.shared.now();
             state.policy.lengthen_cooldown(now, retry_after);
@@ -269,12 +270,28 @@ impl Limiter {
     }
 }
 
+/// A wait that a plugin names and no provider can mean is not waited.
+fn honoured(retry_after: Option<Duration>) -> Option<Duration> {
+    retry_after.filter(|wait| {
+        let honoured = *wait <= LONGEST;
+        if !honoured {
+            tracing::warn!(
+                "a plugin's wait of {} s is ignored: it is more than 31 days",
+                wait.as_secs()
+            );
+        }
+        honoured
+    })
+}
+
 impl CallServices for Limiter {
     fn report_breach(&self, call_started: Instant, retry_after: Option<Duration>) -> Duration {
         let mut state = self.shared.state();
         let now = self.shared.now();
         let call_started = self.shared.since_origin(call_started);
-        let wait = state.policy.breach(now, call_started, retry_after);
+        let wait = state
+            .policy
+            .breach(now, call_started, honoured(retry_after));
         self.shared.changed();
         wait
     }

@@ -8,6 +8,7 @@
 //! the file of that name, which would not be so if each record were a new file.
 
 use super::calendar::{date, day_id};
+use crate::link::end_of;
 use batchgate_policy::quota::{DayAhead, DayId, Granted, Ledger, Wanted};
 use jiff::civil::Date;
 use serde::Deserialize;
@@ -15,6 +16,8 @@ use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Room for the longest record, so that a file of ours never grows.
 const RECORD_BYTES: usize = 64;
@@ -25,6 +28,8 @@ const MAX_BYTES: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct StateFile {
     path: PathBuf,
+    /// This process has leased from it: from then on it must be there.
+    in_use: Arc<AtomicBool>,
 }
 
 /// The day's count cannot be kept in the state file.
@@ -72,7 +77,10 @@ struct Record {
 impl StateFile {
     /// Names the file; touches nothing.
     pub fn new(path: PathBuf) -> Self {
-        Self { path }
+        Self {
+            path,
+            in_use: Arc::default(),
+        }
     }
 
     /// Whether the file could be used now, so that a run can be refused before it sends anything;
@@ -127,6 +135,7 @@ impl StateFile {
         let (mut ledger, length) = self.read(&mut file)?;
         let before = ledger;
         let result = change(&mut ledger)?;
+        self.in_use.store(true, Relaxed);
         if ledger != before {
             self.write(&mut file, ledger, length)
                 .map_err(|e| self.io("written", e))?;
@@ -144,6 +153,9 @@ impl StateFile {
             let file = match self.open() {
                 Ok(file) => file,
                 Err(e) if e.kind() == ErrorKind::NotFound => {
+                    if self.in_use.load(Relaxed) {
+                        return Err(self.damaged("it was deleted while in use"));
+                    }
                     self.create(today).map_err(|e| self.io("created", e))?;
                     continue;
                 }
@@ -178,7 +190,9 @@ impl StateFile {
     /// was faster, its file stands. A process that dies right here leaves that other name behind, to
     /// be recognised by.
     fn create(&self, today: DayId) -> io::Result<()> {
-        let folder = self.folder();
+        // A link to a file that is not there yet stays a link.
+        let path = end_of(&self.path);
+        let folder = folder_of(&path);
         let mut prefix = self.path.file_name().unwrap_or_default().to_owned();
         prefix.push(".new.");
         let mut file = tempfile::Builder::new()
@@ -192,7 +206,7 @@ impl StateFile {
         };
         file.write_all(&record(fresh, RECORD_BYTES))?;
         file.as_file().sync_all()?;
-        match file.persist_noclobber(&self.path) {
+        match file.persist_noclobber(&path) {
             Ok(_) => File::open(folder)?.sync_all(),
             Err(e) if e.error.kind() == ErrorKind::AlreadyExists => Ok(()),
             Err(e) => Err(e.error),
@@ -240,18 +254,11 @@ impl StateFile {
     }
 
     fn check_folder(&self) -> Result<(), StateFileError> {
-        let folder = self.folder();
-        match std::fs::metadata(folder) {
+        let path = end_of(&self.path);
+        match std::fs::metadata(folder_of(&path)) {
             Ok(found) if found.is_dir() => Ok(()),
             Ok(_) => Err(self.io("created", ErrorKind::NotADirectory.into())),
             Err(e) => Err(self.io("created", e)),
-        }
-    }
-
-    fn folder(&self) -> &Path {
-        match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
         }
     }
 
@@ -275,6 +282,13 @@ impl StateFile {
             doing,
             source,
         }
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
     }
 }
 

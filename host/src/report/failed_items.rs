@@ -4,17 +4,18 @@
 //! whole rows of items that failed, one an item. A run over the file itself writes beside it, and what it
 //! wrote takes the file's place only when every row of it has come to its end.
 
+use super::appended::Appended;
 use crate::source::failed::{FailedRow, read_index, write_row};
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// The file of a run, open for adding rows.
 #[derive(Debug)]
 pub struct FailedItemsFile {
-    file: File,
+    file: Appended,
     path: PathBuf,
     /// The input, whose place `path` takes in the end.
     replaces: Option<PathBuf>,
@@ -62,11 +63,7 @@ impl FailedItemsFile {
         if !is_special(&written) {
             tidy(&written, |index| keep(index, place))?;
         }
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&written)
-            .map_err(failed)?;
+        let file = Appended::open(&written).map_err(failed)?;
         Ok(FailedItemsFile {
             file,
             path: written,
@@ -82,24 +79,22 @@ impl FailedItemsFile {
         }
     }
 
-    /// Adds rows, in one write, so that the end of the process cannot split them. If the disk takes only a part of it,
-    /// the part is removed again.
+    /// Adds rows, in one write.
     pub fn write<'a>(&mut self, rows: impl Iterator<Item = FailedRow<'a>>) -> io::Result<()> {
         let mut text = Vec::new();
         for row in rows {
             write_row(&mut text, &row)?;
         }
-        let before = self.file.metadata().map(|metadata| metadata.len());
-        self.file.write_all(&text).inspect_err(|_| {
-            if let Ok(before) = before {
-                // If this fails as well, the first error is still the one to tell.
-                let _ = self.file.set_len(before);
-            }
-        })
+        self.file.write_all(&text)
     }
 
     /// The run is over; `complete` if every row of its input came to an end in it.
     pub fn finish(self, complete: bool) -> Result<(), FailedItemsError> {
+        let failed = |cause| FailedItemsError::Io {
+            path: self.path.clone(),
+            cause,
+        };
+        self.file.check().map_err(failed)?;
         let Some(input) = self.replaces else {
             return Ok(());
         };
@@ -111,13 +106,9 @@ impl FailedItemsFile {
             );
             return Ok(());
         }
-        let failed = |cause| FailedItemsError::Io {
-            path: self.path.clone(),
-            cause,
-        };
         // A link stays: what it points to is replaced.
         let target = input.canonicalize().map_err(failed)?;
-        self.file.sync_all().map_err(failed)?;
+        self.file.sync().map_err(failed)?;
         fs::rename(&self.path, target).map_err(failed)
     }
 }

@@ -3,27 +3,55 @@
 //! Invariant: once [`FailuresFile::write`] has returned, the row survives the end of the process,
 //! and the file holds whole rows only.
 
+use super::appended::Appended;
 use csv::{Terminator, WriterBuilder};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
+
+const COLUMNS: [&str; 3] = ["batch", "error", "timestamp"];
 
 /// The failures CSV of a run, open for adding rows.
 #[derive(Debug)]
 pub struct FailuresFile {
-    file: File,
+    file: Appended,
 }
 
 impl FailuresFile {
     /// Opens or creates the file. Rows are added to those of former runs; only a new or empty file
-    /// gets a header.
+    /// gets a header. A file that holds something else is refused and left as it is.
     pub fn open(path: &Path) -> io::Result<FailuresFile> {
-        let file = OpenOptions::new().append(true).create(true).open(path)?;
-        let mut failures = FailuresFile { file };
-        if failures.file.metadata()?.len() == 0 {
-            failures.write_record(["batch", "error", "timestamp"])?;
+        FailuresFile::check(path)?;
+        let mut failures = FailuresFile {
+            file: Appended::open(path)?,
+        };
+        if failures.file.is_empty() {
+            failures.write_record(COLUMNS)?;
         }
         Ok(failures)
+    }
+
+    /// An error if there is a file that holds something else.
+    pub fn check(path: &Path) -> io::Result<()> {
+        if !fs::metadata(path).is_ok_and(|facts| facts.is_file()) {
+            return Ok(());
+        }
+        let header = COLUMNS.join(",");
+        let mut first = Vec::new();
+        BufReader::new(fs::File::open(path)?)
+            .take(header.len() as u64 + 2)
+            .read_until(b'\n', &mut first)?;
+        match first.is_empty() || first.trim_ascii_end() == header.as_bytes() {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "exists and is no failures file (its first line is not `batch,error,timestamp`); name another file",
+            )),
+        }
+    }
+
+    /// An error if the rows that were written are not there any more.
+    pub fn is_there(&self) -> io::Result<()> {
+        self.file.check()
     }
 
     /// Adds a row. `batch` describes the whole batch, `error` is the errors of all its failed
@@ -33,8 +61,6 @@ impl FailuresFile {
         self.write_record([batch, error, &format!("{timestamp:?}")])
     }
 
-    /// One write for the whole row, so that neither the end of the process nor other writers can
-    /// split it. If the disk takes only a part of it, the part is removed again.
     fn write_record(&mut self, fields: [&str; 3]) -> io::Result<()> {
         // CRLF ends a row of the Python library's file too.
         let mut row = WriterBuilder::new()
@@ -44,13 +70,7 @@ impl FailuresFile {
         let row = row
             .into_inner()
             .map_err(|error| io::Error::other(error.to_string()))?;
-        let before = self.file.metadata().map(|metadata| metadata.len());
-        self.file.write_all(&row).inspect_err(|_| {
-            if let Ok(before) = before {
-                // If this fails as well, the first error is still the one to tell.
-                let _ = self.file.set_len(before);
-            }
-        })
+        self.file.write_all(&row)
     }
 }
 
@@ -97,9 +117,13 @@ mod tests {
     fn an_empty_file_gets_a_header_and_a_bad_path_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("failures.csv");
-        File::create(&path).unwrap();
+        fs::File::create(&path).unwrap();
         drop(FailuresFile::open(&path).unwrap());
         assert_eq!(rows(&path).len(), 1);
+        fs::write(&path, "label = \"mine\"\n").unwrap();
+        let error = FailuresFile::open(&path).unwrap_err().to_string();
+        assert!(error.contains("is no failures file"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "label = \"mine\"\n");
         assert!(FailuresFile::open(folder.path()).is_err());
         assert!(FailuresFile::open(&folder.path().join("no/failures.csv")).is_err());
     }
@@ -107,7 +131,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_an_error() {
         let mut full = FailuresFile {
-            file: OpenOptions::new().append(true).open("/dev/full").unwrap(),
+            file: Appended::open(Path::new("/dev/full")).unwrap(),
         };
         assert!(full.write("1", "x", 0.0).is_err());
     }

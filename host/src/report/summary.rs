@@ -2,7 +2,9 @@
 //!
 //! Invariant: items = written + skipped + failed + unknown + not_dispatched, wherever items is known.
 
+use super::appended::Appended;
 use super::log::escape_line;
+use crate::link::end_of;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::fs::{self, File};
@@ -215,10 +217,10 @@ pub fn check_path(path: &Path) -> Result<(), SummaryError> {
         return Err(problem(io::ErrorKind::IsADirectory.into()));
     }
     if path.exists() && !path.is_file() {
-        // A pipe or a device: opening it may block.
+        // A pipe may get its reader later, and a device is there.
         return Ok(());
     }
-    super::takes_a_file(path).map_err(problem)
+    super::takes_a_file(&end_of(path)).map_err(problem)
 }
 
 /// The exit code of a process that ran several jobs: an interruption's, else the highest.
@@ -307,21 +309,14 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => return Err(e),
     };
-    if existing
-        .as_ref()
-        .is_some_and(|metadata| !metadata.is_file())
-    {
+    let is_special = |metadata: &fs::Metadata| !metadata.is_file();
+    // What /dev/stdout and its like lead to is in use by others.
+    if existing.as_ref().is_some_and(is_special) || path.starts_with("/dev") {
         // A pipe or a device cannot be replaced.
-        return fs::OpenOptions::new()
-            .write(true)
-            .open(path)?
-            .write_all(text.as_bytes());
+        return Appended::open(path)?.write_all(text.as_bytes());
     }
-    // A link stays: what it points to is replaced.
-    let target = match &existing {
-        Some(_) => path.canonicalize()?,
-        None => path.to_owned(),
-    };
+    // A link stays: what it points to is replaced, or made.
+    let target = end_of(path);
     let name = target
         .file_name()
         .ok_or(io::ErrorKind::InvalidInput)?

@@ -33,19 +33,34 @@ impl Progress {
     /// The same reader, counted here.
     pub(super) fn count(&self, reader: BoxRead) -> BoxRead {
         let read = Arc::clone(&self.read);
-        Box::new(Counted { reader, read })
+        let total = self.total;
+        Box::new(Counted {
+            reader,
+            read,
+            total,
+        })
     }
 }
 
 struct Counted {
     reader: BoxRead,
     read: Arc<AtomicU64>,
+    total: Option<u64>,
 }
 
 impl Read for Counted {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(into)?;
-        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        let read = count as u64 + self.read.fetch_add(count as u64, Ordering::Relaxed);
+        // A file that ends before it should was cut short: what is missing must not pass for read.
+        if count == 0
+            && !into.is_empty()
+            && let Some(total) = self.total.filter(|&total| read < total)
+        {
+            return Err(io::Error::other(format!(
+                "the file was cut short while it was read: it ends at {read} of its {total} bytes"
+            )));
+        }
         Ok(count)
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! A rejected line is never dropped in silence: it is named, counted and, if `rejects_csv` is set, written there.
 
+use crate::report::appended::Appended;
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -105,7 +106,7 @@ pub enum RejectsError {
 /// The file `rejects_csv`: appended to, with a header if it is new or empty.
 #[derive(Debug)]
 pub struct RejectsFile {
-    rows: csv::Writer<BufWriter<File>>,
+    rows: csv::Writer<BufWriter<Appended>>,
 }
 
 impl RejectsFile {
@@ -113,16 +114,8 @@ impl RejectsFile {
     pub fn open(path: &Path) -> Result<RejectsFile, RejectsError> {
         let at = || path.display().to_string();
         let failed = |cause| RejectsError::Io { path: at(), cause };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(path)
-            .map_err(failed)?;
-        let start = look(&mut file).map_err(failed)?;
-        if start == Start::Other {
-            return Err(RejectsError::OtherFile { path: at() });
-        }
+        let start = RejectsFile::look_at(path)?;
+        let mut file = Appended::open(path).map_err(failed)?;
         if start == Start::Torn {
             file.write_all(b"\n").map_err(failed)?;
         }
@@ -134,6 +127,25 @@ impl RejectsFile {
             rejects.flush().map_err(failed)?;
         }
         Ok(rejects)
+    }
+
+    /// An error if there is a file that holds something else.
+    pub fn check(path: &Path) -> Result<(), RejectsError> {
+        RejectsFile::look_at(path).map(drop)
+    }
+
+    fn look_at(path: &Path) -> Result<Start, RejectsError> {
+        let at = || path.display().to_string();
+        match look(path) {
+            Ok(Start::Other) => Err(RejectsError::OtherFile { path: at() }),
+            Ok(start) => Ok(start),
+            Err(cause) => Err(RejectsError::Io { path: at(), cause }),
+        }
+    }
+
+    /// An error if the rows that were handed over are not there any more.
+    pub fn is_there(&self) -> io::Result<()> {
+        self.rows.get_ref().get_ref().check()
     }
 
     /// Adds a row. It is in the file after [`RejectsFile::flush`].
@@ -162,15 +174,18 @@ enum Start {
     Other,
 }
 
-fn look(file: &mut File) -> io::Result<Start> {
+fn look(path: &Path) -> io::Result<Start> {
     // A pipe or a terminal has nothing to look at, and no end to seek to.
-    if !file.metadata()?.is_file() {
-        return Ok(Start::Empty);
+    match fs::metadata(path) {
+        Ok(facts) if facts.is_file() => {}
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => return Ok(Start::Empty),
     }
+    let mut file = fs::File::open(path)?;
     let header = COLUMNS.join(",");
     let mut first = String::new();
     let longest = header.len() as u64 + 2;
-    let read = BufReader::new(&mut *file)
+    let read = BufReader::new(&mut file)
         .take(longest)
         .read_line(&mut first);
     match read {
@@ -192,7 +207,6 @@ fn look(file: &mut File) -> io::Result<Start> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     fn rejected(line: u64, text: &[u8]) -> Rejected {
         let limit = 9;

@@ -270,6 +270,10 @@ impl WriterThread {
             .execute_batch("BEGIN IMMEDIATE; ROLLBACK")
             .map_err(failed)?;
         if self.shrank {
+            // What the file lacks may stand in SQLite's log.
+            connection
+                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+                .map_err(failed)?;
             let verdict: String = connection
                 .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
                 .map_err(failed)?;
@@ -307,7 +311,8 @@ impl WriterThread {
             abandon(opened);
         }
         if gone {
-            self.shrank = false;
+            // Opened again, it is to be whole.
+            self.shrank = true;
             return Err(StoreError::new(&self.path, Fault::Gone));
         }
         Ok(())

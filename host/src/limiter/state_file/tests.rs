@@ -220,3 +220,28 @@ fn the_lock_is_on_the_file_of_that_name() {
     fs::remove_file(&fixture.file.path).expect("remove");
     assert!(!is_still(&gone), "no file has the name");
 }
+
+#[test]
+fn a_file_that_is_deleted_while_in_use_is_no_fresh_one() {
+    let fixture = Fixture::new();
+    fixture.lease(10, 100).expect("a lease");
+    fs::remove_file(&fixture.file.path).expect("removed");
+    let error = fixture.lease(10, 100).expect_err("not counted from 0");
+    assert!(
+        error.to_string().contains("it was deleted while in use"),
+        "{error}"
+    );
+    assert!(!fixture.file.path.exists());
+}
+
+#[test]
+fn a_link_to_what_is_not_there_yet_is_followed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let link = folder.path().join("link.json");
+    std::os::unix::fs::symlink("real.json", &link).expect("a link");
+    let file = StateFile::new(link.clone());
+    file.check(DayId(TODAY)).expect("usable");
+    let granted = file.lease(wanted(TODAY, 3), Some(10)).expect("a lease");
+    assert_eq!(granted.starts, 3);
+    assert!(link.is_symlink() && folder.path().join("real.json").is_file());
+}

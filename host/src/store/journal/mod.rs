@@ -149,6 +149,11 @@ impl Journal {
         let path = options.path;
         let lock = lock(path)?;
         let mut connection = open_write(path, "", BUSY)?;
+        // What a crash left in SQLite's log, or a file that was cut short lacks, is put in its place.
+        let cut_short = |error| StoreError::from_sqlite(path, &error);
+        connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            .map_err(cut_short)?;
         check(path, &connection)?;
         let failed = |error| StoreError::from_sqlite(path, &error);
         connection.execute_batch(table::SCHEMA).map_err(failed)?;
