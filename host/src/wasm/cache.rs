@@ -1,16 +1,23 @@
 //! Keeps compiled code from start to start.
 //!
 //! Invariant: only what this host wrote, unchanged, is ever taken for code. The folder belongs to the user
-//! alone, an entry is written in whole or not at all, and its digest is checked before use.
+//! alone, an entry is written in whole or not at all, and its digest is checked before use. It holds
+//! [`MOST_KEPT`] bytes at most: entries that were not used for the longest time make way.
 
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use thiserror::Error;
 use wasmtime::Engine;
 use wasmtime::component::Component;
+
+/// Bytes of code that are kept; the entry written last is kept in any case.
+const MOST_KEPT: u64 = 1 << 30;
+/// After so long, what was being written never will be.
+const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// The compiled code of former starts.
 pub(super) struct Cache<'a> {
@@ -27,8 +34,6 @@ pub(super) enum CacheError {
         path: PathBuf,
         problem: &'static str,
     },
-    #[error("{0}")]
-    Serialize(wasmtime::Error),
 }
 
 impl<'a> Cache<'a> {
@@ -48,7 +53,10 @@ impl<'a> Cache<'a> {
         }
         self.check_owner()?;
         match verified(&entry).map_err(|problem| io_error(&entry, problem))? {
-            true => Ok(deserialize(engine, &entry).ok()),
+            true => {
+                used_now(&entry);
+                Ok(deserialize_entry(engine, &entry).ok())
+            }
             // It will be written anew.
             false => Ok(None),
         }
@@ -59,16 +67,58 @@ impl<'a> Cache<'a> {
         &self,
         engine: &Engine,
         digest: &str,
-        code: &Component,
+        artifact: &[u8],
     ) -> Result<(), CacheError> {
         self.make_folder()?;
         self.check_owner()?;
-        let artifact = code.serialize().map_err(CacheError::Serialize)?;
         let entry = self.entry(engine, digest);
-        let sum = checksum(artifact.as_slice()).map_err(|problem| io_error(&entry, problem))?;
+        let sum = checksum(artifact).map_err(|problem| io_error(&entry, problem))?;
         // The sum first: an entry without its sum is damaged, a sum without its entry is nothing.
         write(&sum_path(&entry), &sum)?;
-        write(&entry, &artifact)
+        write(&entry, artifact)?;
+        self.make_room(&entry);
+        Ok(())
+    }
+
+    /// Deletes what was not used for the longest time beyond [`MOST_KEPT`], and what was never written to its
+    /// end. Whatever cannot be deleted only takes space.
+    fn make_room(&self, keep: &Path) {
+        let Ok(files) = fs::read_dir(self.folder) else {
+            return;
+        };
+        let mut entries = Vec::new();
+        for file in files.flatten() {
+            let (path, Ok(metadata)) = (file.path(), file.metadata()) else {
+                continue;
+            };
+            let age = |time: io::Result<SystemTime>| time.ok()?.elapsed().ok();
+            match kind(&path) {
+                Some(Kind::Code) => {
+                    let used = fs::metadata(sum_path(&path)).and_then(|sum| sum.modified());
+                    let used = used.unwrap_or(SystemTime::UNIX_EPOCH);
+                    entries.push((used, metadata.len(), path));
+                }
+                Some(Kind::Unfinished)
+                    if age(metadata.modified()).is_some_and(|age| age > ABANDONED) =>
+                {
+                    let _ = fs::remove_file(path);
+                }
+                _ => {}
+            }
+        }
+        entries.sort();
+        let mut kept: u64 = entries.iter().map(|(_, bytes, _)| bytes).sum();
+        for (_, bytes, path) in entries {
+            if kept <= MOST_KEPT {
+                return;
+            }
+            if path != keep {
+                // Another host may be loading it: what it has open stays whole.
+                let _ = fs::remove_file(&path);
+                let _ = fs::remove_file(sum_path(&path));
+                kept -= bytes;
+            }
+        }
     }
 
     fn entry(&self, engine: &Engine, digest: &str) -> PathBuf {
@@ -93,14 +143,13 @@ impl<'a> Cache<'a> {
     #[cfg(unix)]
     fn check_owner(&self) -> Result<(), CacheError> {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
-        let own = fs::metadata("/proc/self").map(|own| own.uid());
         let metadata =
             fs::metadata(self.folder).map_err(|problem| io_error(self.folder, problem))?;
         let unsafe_because = |problem| CacheError::Unsafe {
             path: self.folder.to_owned(),
             problem,
         };
-        if own.is_ok_and(|own| own != metadata.uid()) {
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
             return Err(unsafe_because(
                 "belongs to another user; give a folder of your own",
             ));
@@ -119,10 +168,17 @@ impl<'a> Cache<'a> {
     }
 }
 
+/// Takes code that this host has just compiled.
 #[allow(unsafe_code)]
-fn deserialize(engine: &Engine, entry: &Path) -> wasmtime::Result<Component> {
-    // SAFETY: the file was written by this host for this very engine (its name and header say so), into a folder that nobody
-    // else may write to, and has just been found unchanged by its digest.
+pub(super) fn deserialize(engine: &Engine, artifact: &[u8]) -> wasmtime::Result<Component> {
+    // SAFETY: it comes straight from the compiler of this very program.
+    unsafe { Component::deserialize(engine, artifact) }
+}
+
+#[allow(unsafe_code)]
+fn deserialize_entry(engine: &Engine, entry: &Path) -> wasmtime::Result<Component> {
+    // SAFETY: the file was written by this host for this very engine (its name and header say so), into a
+    // folder that nobody else may write to, and has just been found unchanged by its digest.
     unsafe { Component::deserialize_file(engine, entry) }
 }
 
@@ -153,9 +209,38 @@ fn sum_path(entry: &Path) -> PathBuf {
     entry.with_extension("sha256")
 }
 
+/// Marks an entry as used: by its sum, so that the code stays as it was written.
+fn used_now(entry: &Path) {
+    let sum = fs::File::options().append(true).open(sum_path(entry));
+    let _ = sum.and_then(|sum| sum.set_modified(SystemTime::now()));
+}
+
+enum Kind {
+    Code,
+    Unfinished,
+}
+
+/// What a file of the folder is, if it is ours: `DIGEST-ENGINE.cwasm`, or one on its way to such a name.
+fn kind(path: &Path) -> Option<Kind> {
+    let name = path.file_name()?.to_str()?;
+    let (stem, rest) = name.split_once('.')?;
+    let (digest, engine) = stem.split_once('-')?;
+    let hex = |text: &str, digits| {
+        text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    if !hex(digest, 64) || !hex(engine, 16) {
+        return None;
+    }
+    match rest {
+        "cwasm" => Some(Kind::Code),
+        rest if rest.ends_with(".tmp") => Some(Kind::Unfinished),
+        _ => None,
+    }
+}
+
 /// Writes a file in whole or not at all.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), CacheError> {
-    let unique = format!("{}.{:x}", std::process::id(), rand::random::<u64>());
+    let unique = format!("{}.{:x}.tmp", std::process::id(), rand::random::<u64>());
     let temporary = path.with_extension(unique);
     let written = (|| {
         let mut file = fs::File::create_new(&temporary)?;

@@ -62,9 +62,8 @@ impl Call {
         self.started
     }
 
-    /// Wall-clock time since the start, without waits on our own limiter.
-    pub(super) fn elapsed(&self) -> Duration {
-        let now = Instant::now();
+    /// Wall-clock time from the start until `now`, without waits on our own limiter.
+    pub(super) fn elapsed(&self, now: Instant) -> Duration {
         now.duration_since(self.started)
             .saturating_sub(self.waited(now))
     }
@@ -260,6 +259,6 @@ pub(super) mod tests {
         );
         drop(second);
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert_eq!(call.elapsed(), Duration::from_secs(2));
+        assert_eq!(call.elapsed(Instant::now()), Duration::from_secs(2));
     }
 }

@@ -4,8 +4,9 @@
 //! Invariant: loading runs no code of the guest.
 
 use super::bindings;
-use super::cache::{Cache, CacheError};
-use super::engine::engine;
+use super::cache::{self, Cache, CacheError};
+use super::compile::{compile, compile_apart};
+use super::engine::{Settings, engine, tick};
 use super::http::{AllowError, AllowList, CaError, ClientPlan};
 use super::sandbox::SandboxConfig;
 use super::size::size;
@@ -26,13 +27,12 @@ pub struct Component {
     pub(super) path: PathBuf,
     pub(super) engine: Engine,
     pub(super) sandbox: Arc<SandboxConfig>,
-    pub(super) allow: Arc<AllowList>,
     pub(super) client: ClientPlan,
     pub(super) env: Vec<(String, String)>,
     pub(super) exports: Exports,
     world: World,
     digest: String,
-    pub(super) bytes: usize,
+    pub(super) settings: Settings,
     code: Code,
 }
 
@@ -121,7 +121,7 @@ impl Component {
     /// Loads a component, binary or text (`.wat`).
     pub fn load(path: &Path, sandbox: &SandboxConfig) -> Result<Self, LoadError> {
         let allow = Arc::new(AllowList::parse(&sandbox.allow_hosts)?);
-        let client = ClientPlan::new(Arc::clone(&allow), sandbox)?;
+        let client = ClientPlan::new(allow, sandbox)?;
         let env = environment(&sandbox.env)?;
         for dir in &sandbox.dirs {
             let readable = std::fs::read_dir(&dir.host).map(drop);
@@ -133,10 +133,12 @@ impl Component {
 
         let bytes = read(path, sandbox.max_component_bytes)?;
         check_kind(path, &bytes)?;
-        let engine = engine(sandbox, bytes.len(), World::may_be_async(&bytes))
+        let settings = Settings::new(sandbox, bytes.len(), World::may_be_async(&bytes));
+        let engine = engine(settings)
+            .and_then(|engine| tick(&engine).map(|()| engine))
             .map_err(|error| LoadError::Engine(one_line(&error)))?;
         let digest = hex(&Sha256::digest(&bytes));
-        let code = compile(path, &engine, sandbox, &digest, &bytes)?;
+        let code = code(path, &engine, settings, sandbox, &digest, &bytes)?;
         let world =
             World::of(&code.component_type(), &engine).map_err(|unfit| LoadError::Unfit {
                 path: path.to_owned(),
@@ -147,13 +149,12 @@ impl Component {
             path: path.to_owned(),
             engine,
             sandbox: Arc::new(sandbox.clone()),
-            allow,
             client,
             env,
             exports,
             world,
             digest,
-            bytes: bytes.len(),
+            settings,
             code,
         })
     }
@@ -227,9 +228,11 @@ fn check_kind(path: &Path, bytes: &[u8]) -> Result<(), LoadError> {
     })
 }
 
-fn compile(
+/// The component's code: compiled at a former start, or now.
+fn code(
     path: &Path,
     engine: &Engine,
+    settings: Settings,
     sandbox: &SandboxConfig,
     digest: &str,
     bytes: &[u8],
@@ -242,19 +245,27 @@ fn compile(
             Err(error) => say_cache(&error),
         }
     }
-    let code = Code::new(engine, bytes).map_err(|error| LoadError::NotComponent {
+    let unfit = |problem: String| LoadError::NotComponent {
         path: path.to_owned(),
-        problem: format!(
-            "is not a component that this host can run: {}",
-            one_line(&error)
-        ),
-    })?;
-    if let Some(cache) = &cache
-        && let Err(error) = cache.store(engine, digest, &code)
-    {
-        say_cache(&error);
+        problem,
+    };
+    let artifact = match &sandbox.compiler {
+        Some(program) => compile_apart(program, bytes, settings, sandbox.max_compile_memory),
+        None => compile(bytes, settings),
+    };
+    let artifact = artifact.map_err(unfit)?;
+    if let Some(cache) = &cache {
+        // Taken from there, it need not be in memory as a whole.
+        let stored = cache
+            .store(engine, digest, &artifact)
+            .and_then(|()| cache.load(engine, digest));
+        match stored {
+            Ok(Some(code)) => return Ok(code),
+            Ok(None) => {}
+            Err(error) => say_cache(&error),
+        }
     }
-    Ok(code)
+    cache::deserialize(engine, &artifact).map_err(|error| unfit(one_line(&error)))
 }
 
 /// A cache that does not work only costs time.

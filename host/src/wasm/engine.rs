@@ -13,48 +13,81 @@ pub(super) const TICK: Duration = Duration::from_millis(2);
 /// Stack beyond the guest's own that a call needs for the host functions it enters.
 const HOST_STACK: usize = 1 << 20;
 
-/// Components up to this size have their instances' first memory copied rather than mapped: a few pages more for each,
-/// and two memory mappings less.
-const COPIED: usize = 1 << 20;
-
-fn is_mapped(component: usize) -> bool {
-    component > COPIED
+/// What decides how code is compiled, and so what code an engine can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// Stack of a call, in bytes.
+    max_stack: usize,
+    /// Whether an instance's first memory is mapped rather than copied.
+    mapped: bool,
+    /// For components of the async world: it costs every call, so the sync world does without.
+    concurrent: bool,
 }
 
-/// Makes an engine for a component of so many bytes. `concurrent` is for those of the async
-/// world: it costs every call, so the sync world does without.
-pub(super) fn engine(
-    sandbox: &SandboxConfig,
-    component: usize,
-    concurrent: bool,
-) -> wasmtime::Result<Engine> {
+/// Components up to this size have their instances' first memory copied rather than mapped: a few
+/// pages more for each, and two memory mappings less.
+const COPIED: usize = 1 << 20;
+
+impl Settings {
+    /// For a component of so many bytes.
+    pub(super) fn new(sandbox: &SandboxConfig, component: usize, concurrent: bool) -> Self {
+        Self {
+            max_stack: sandbox.max_stack,
+            mapped: component > COPIED,
+            concurrent,
+        }
+    }
+
+    /// As another process is told them.
+    pub(super) fn arguments(self) -> [String; 3] {
+        [
+            self.max_stack.to_string(),
+            self.mapped.to_string(),
+            self.concurrent.to_string(),
+        ]
+    }
+
+    /// As told by [`Settings::arguments`].
+    pub(super) fn from_arguments(arguments: &[String]) -> Option<Self> {
+        let [max_stack, mapped, concurrent] = arguments else {
+            return None;
+        };
+        Some(Self {
+            max_stack: max_stack.parse().ok()?,
+            mapped: mapped.parse().ok()?,
+            concurrent: concurrent.parse().ok()?,
+        })
+    }
+}
+
+/// Makes an engine. Its guests are interruptible once it is made to [`tick`].
+pub(super) fn engine(settings: Settings) -> wasmtime::Result<Engine> {
     let mut config = Config::new();
     config
         .wasm_component_model(true)
-        .concurrency_support(concurrent)
-        .wasm_component_model_async(concurrent)
+        .concurrency_support(settings.concurrent)
+        .wasm_component_model_async(settings.concurrent)
         .epoch_interruption(true)
-        .memory_init_cow(is_mapped(component))
-        .max_wasm_stack(sandbox.max_stack)
-        .async_stack_size(sandbox.max_stack + HOST_STACK)
+        .memory_init_cow(settings.mapped)
+        .max_wasm_stack(settings.max_stack)
+        .async_stack_size(settings.max_stack + HOST_STACK)
         // A trap's frames name nothing that a user of a plugin could act on, and collecting
         // them makes a trap cost more.
         .wasm_backtrace_max_frames(None)
         .generate_address_map(false);
-    let engine = Engine::new(&config)?;
-    tick(&engine)?;
-    Ok(engine)
+    Engine::new(&config)
 }
 
-/// A place for one instance in the process. Each takes several memory mappings, of which the system gives a process only
-/// so many (`vm.max_map_count`, 65,530 by default); without any left the host itself could not go on.
+/// A place for one instance in the process. Each takes several memory mappings, of which the
+/// system gives a process only so many (`vm.max_map_count`, 65,530 by default); without any left
+/// the host itself could not go on.
 pub(super) struct Place;
 
 static PLACES_TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Place {
     /// Takes a place, or says how many there are.
-    pub(super) fn take(component: usize) -> Result<Self, String> {
+    pub(super) fn take(settings: Settings) -> Result<Self, String> {
         static MAPPINGS: LazyLock<usize> = LazyLock::new(|| {
             let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count");
             limit
@@ -62,7 +95,7 @@ impl Place {
                 .and_then(|text| text.trim().parse().ok())
                 .unwrap_or(65_530)
         });
-        let each = if is_mapped(component) { 7 } else { 5 };
+        let each = if settings.mapped { 7 } else { 5 };
         let most = MAPPINGS.saturating_sub(MAPPINGS_OF_HOST) / each;
         let place = Self;
         if PLACES_TAKEN.fetch_add(1, Relaxed) >= most {
@@ -88,7 +121,7 @@ const MAPPINGS_OF_HOST: usize = 4000;
 static TICKED: Mutex<Vec<EngineWeak>> = Mutex::new(Vec::new());
 
 /// Has the engine's epoch incremented every [`TICK`] for as long as it lives.
-fn tick(engine: &Engine) -> wasmtime::Result<()> {
+pub(super) fn tick(engine: &Engine) -> wasmtime::Result<()> {
     static START: Once = Once::new();
     let mut started = Ok(());
     START.call_once(|| {

@@ -24,14 +24,17 @@ pub struct SandboxConfig {
     pub max_tables: usize,
     /// Core instances that make up one instance.
     pub max_instances: usize,
-    /// Handles that one instance may hold at a time, to resources of the host or of its own.
+    /// Handles that an instance may hold at a time, for each call that it may run. With
+    /// `max_header_bytes` it bounds what one instance takes of the host's memory beside its own.
     pub max_resources: usize,
     /// Size of the component file.
     pub max_component_bytes: u64,
+    /// Memory that compiling the component may take, where it has a process of its own.
+    pub max_compile_memory: u64,
     /// Length of one returned error text; the rest is cut.
     pub max_error_bytes: usize,
-    /// Entries of a partial answer. A longer one ends the call as a trap, for cutting it would count failed items
-    /// as written.
+    /// Entries of a partial answer. A longer one ends the call as a trap, for cutting it would
+    /// count failed items as written.
     pub max_partial_items: usize,
     /// Length of one log line; the rest is cut.
     pub max_log_line: usize,
@@ -66,12 +69,15 @@ pub struct SandboxConfig {
     pub dirs: Vec<Dir>,
     /// Environment variables of the host that the guest sees, by name.
     pub env: Vec<String>,
-    /// Whether `wasi:sockets` reaches anything. Addresses are checked as those of HTTP are.
+    /// Whether `wasi:sockets` reaches anything: the addresses and networks in `allow_hosts`.
     pub sockets: bool,
     /// The values read through `wasi:config`.
     pub config: Vec<ConfigValue>,
     /// Where compiled code is kept; none means to compile every time.
     pub cache_dir: Option<PathBuf>,
+    /// The program that compiles components in a process of its own, by its command `compile`; none
+    /// compiles in this one.
+    pub compiler: Option<PathBuf>,
     /// Looks up host names. Replaced in tests alone.
     pub resolver: Arc<dyn Resolver>,
 }
@@ -116,13 +122,14 @@ impl Default for SandboxConfig {
             max_table_elements: 100_000,
             max_tables: 100,
             max_instances: 100,
-            max_resources: 10_000,
+            max_resources: 1000,
             max_component_bytes: 128 << 20,
+            max_compile_memory: 2 << 30,
             max_error_bytes: 16 << 10,
             max_partial_items: 100_000,
             max_log_line: 8 << 10,
             max_log_lines_per_sec: 100,
-            max_header_bytes: 64 << 10,
+            max_header_bytes: 16 << 10,
             max_random_bytes: 1 << 20,
             max_calls_per_instance: None,
             max_instance_memory: None,
@@ -139,6 +146,7 @@ impl Default for SandboxConfig {
             sockets: false,
             config: Vec::new(),
             cache_dir: None,
+            compiler: None,
             resolver: Arc::new(SystemResolver),
         }
     }

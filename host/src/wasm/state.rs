@@ -3,11 +3,12 @@
 use super::bindings;
 use super::call::Call;
 use super::guest_log::GuestOutput;
-use super::http::{AllowList, Client, Hooks};
+use super::http::{Client, Hooks, bound};
 use super::limits::Limits;
 use super::sandbox::SandboxConfig;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use wasmtime::component::{HasSelf, Linker, ResourceTable};
 use wasmtime::{Engine, Store};
 use wasmtime_wasi::sockets::SocketAddrUse;
@@ -32,7 +33,6 @@ pub(super) struct State {
 /// What the instances of one job share.
 pub(super) struct Shared {
     pub(super) sandbox: Arc<SandboxConfig>,
-    pub(super) allow: Arc<AllowList>,
     pub(super) client: Arc<Client>,
     pub(super) config: Arc<WasiConfigVariables>,
     /// The values of `env`, by name.
@@ -52,7 +52,13 @@ pub(super) fn store(
     let mut http = WasiHttpCtx::new();
     http.set_field_size_limit(sandbox.max_header_bytes);
     let mut table = ResourceTable::new();
-    table.set_max_capacity(sandbox.max_resources);
+    let calls = sandbox.calls_per_instance.max(1) as usize;
+    let resources = sandbox.max_resources.saturating_mul(calls);
+    table.set_max_capacity(resources);
+    let requests = MAX_REQUESTS
+        .saturating_mul(calls)
+        .min(Semaphore::MAX_PERMITS);
+    let turns = Arc::new(Semaphore::new(requests));
     let state = State {
         wasi,
         table,
@@ -60,6 +66,7 @@ pub(super) fn store(
         hooks: Hooks {
             client: Arc::clone(&shared.client),
             call,
+            turns,
         },
         config: Arc::clone(&shared.config),
         deadline_ms: u64::try_from(sandbox.call_timeout.as_millis()).unwrap_or(u64::MAX),
@@ -70,10 +77,13 @@ pub(super) fn store(
     };
     let mut store = Store::new(engine, state);
     store.limiter(|state| &mut state.limits);
-    store.set_max_component_handles(sandbox.max_resources);
+    store.set_max_component_handles(resources);
     store.set_hostcall_fuel(MAX_ANSWER_BYTES);
     Ok(store)
 }
+
+/// HTTP requests that one call may have under way; more wait for their turn.
+const MAX_REQUESTS: usize = 64;
 
 /// Most that a guest may hand to the host at once, an answer included: what does not fit ends the call.
 pub(super) const MAX_ANSWER_BYTES: usize = 16 << 20;
@@ -95,7 +105,7 @@ fn wasi(shared: &Shared, stdout: &GuestOutput, stderr: &GuestOutput) -> Result<W
             .map_err(|error| format!("dirs: {}: {}", dir.host.display(), error.root_cause()))?;
     }
     if sandbox.sockets {
-        let allow = Arc::clone(&shared.allow);
+        let client = Arc::clone(&shared.client);
         wasi.allow_tcp(true)
             .allow_udp(true)
             .allow_ip_name_lookup(true);
@@ -105,7 +115,7 @@ fn wasi(shared: &Shared, stdout: &GuestOutput, stderr: &GuestOutput) -> Result<W
                 SocketAddrUse::TcpBind | SocketAddrUse::UdpBind => {
                     address.ip().is_unspecified() && address.port() == 0
                 }
-                _ => allow.allows_socket(address.ip(), address.port()),
+                _ => client.allows_socket(address),
             };
             Box::pin(std::future::ready(allowed))
         });
@@ -137,6 +147,7 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    bound(&mut linker)?;
     wasmtime_wasi_config::add_to_linker(&mut linker, |state: &mut State| {
         WasiConfig::from(&*state.config)
     })?;

@@ -22,9 +22,14 @@ impl Secrets {
             // A guest's lines reach us one at a time, so a value of several lines has to be found by each.
             .flat_map(|value| value.value.lines().map(|line| (line.trim(), &value.key)))
             .filter(|(line, _)| line.len() >= SHORTEST_SECRET)
-            .map(|(line, key)| (line.to_owned(), format!("(secret {key})")))
+            // A host's name is shown in lower case.
+            .flat_map(|(line, key)| {
+                [line.to_owned(), line.to_ascii_lowercase()].map(|line| (line, key))
+            })
+            .map(|(line, key)| (line, format!("(secret {key})")))
             .collect();
-        lines.sort_by_key(|(line, _)| std::cmp::Reverse(line.len()));
+        lines.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        lines.dedup();
         Self { lines }
     }
 
@@ -81,6 +86,7 @@ mod tests {
             ("long", "abcd-efgh"),
             ("open", "plain"),
             ("pem", "one line\nother\n"),
+            ("upper", "KEY-of-Mine"),
         ]);
         let table = [
             (
@@ -89,11 +95,15 @@ mod tests {
             ),
             ("plain", "plain"),
             ("the other one", "the (secret pem) one"),
+            (
+                "http://key-of-mine.example",
+                "http://(secret upper).example",
+            ),
         ];
         for (text, shown) in table {
             assert_eq!(secrets.strike(text.to_owned()), shown);
         }
-        assert_eq!(secrets.longest(), 9);
+        assert_eq!(secrets.longest(), 11);
     }
 
     #[test]

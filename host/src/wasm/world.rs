@@ -36,8 +36,8 @@ impl World {
         self == Self::AsyncBatch
     }
 
-    /// Whether the bytes of a component may be of the async world, which needs another engine. An export's name stands
-    /// in them as it is.
+    /// Whether the bytes of a component may be of the async world, which needs another engine. An
+    /// export's name stands in them as it is.
     pub(super) fn may_be_async(bytes: &[u8]) -> bool {
         let has = |name: &str| {
             memchr::memmem::find(bytes, format!("{PACKAGE}{name}@").as_bytes()).is_some()
@@ -216,7 +216,12 @@ where
 /// An error with its causes in a line.
 pub(super) fn one_line(error: &wasmtime::Error) -> String {
     let causes: Vec<_> = error.chain().map(|cause| cause.to_string()).collect();
-    super::text::cut(escape_line(&causes.join(": ")).into_owned(), 1000, 0)
+    // Some are laid out over several lines.
+    let words: Vec<_> = causes
+        .iter()
+        .map(|cause| cause.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    super::text::cut(escape_line(&words.join(": ")).into_owned(), 1000, 0)
 }
 
 fn kind(item: &ComponentItem) -> &'static str {

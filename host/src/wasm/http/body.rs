@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
 use wasmtime_wasi_http::{Error as HttpError, WasiBody};
 
@@ -73,7 +74,8 @@ impl Body for RequestBody {
 /// A response's body. It holds its connection until the last byte.
 pub(super) struct ResponseBody {
     incoming: Incoming,
-    lease: Option<Lease>,
+    /// The connection, and the instance's turn.
+    held: Option<(Lease, OwnedSemaphorePermit)>,
     counter: Counter,
     between: Option<Between>,
 }
@@ -87,7 +89,7 @@ struct Between {
 impl ResponseBody {
     pub(super) fn new(
         incoming: Incoming,
-        lease: Lease,
+        held: (Lease, OwnedSemaphorePermit),
         counter: Counter,
         between: Option<Duration>,
     ) -> Self {
@@ -97,7 +99,7 @@ impl ResponseBody {
         });
         let mut body = Self {
             incoming,
-            lease: Some(lease),
+            held: Some(held),
             counter,
             between,
         };
@@ -108,7 +110,7 @@ impl ResponseBody {
     /// Gives the connection back as soon as the last byte is here, which is before the guest knows.
     fn release_at_end(&mut self) {
         if self.incoming.is_end_stream()
-            && let Some(lease) = self.lease.take()
+            && let Some((lease, _)) = self.held.take()
         {
             lease.release();
         }
@@ -147,11 +149,11 @@ impl Body for ResponseBody {
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
-                this.lease = None;
+                this.held = None;
                 Some(Err(super::hyper_to_guest(&error)))
             }
             None => {
-                if let Some(lease) = this.lease.take() {
+                if let Some((lease, _)) = this.held.take() {
                     lease.release();
                 }
                 None

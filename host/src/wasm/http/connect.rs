@@ -3,8 +3,9 @@
 //! Invariant: an address is checked where it is connected to, so no name, redirect or second
 //! look-up leads around the check.
 
-use super::allow::{AllowList, Denied, Target, TargetHost};
+use super::allow::{AllowList, Denied};
 use super::resolve::Resolver;
+use super::target::{Target, TargetHost};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;

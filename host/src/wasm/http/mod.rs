@@ -7,9 +7,14 @@ mod address;
 mod allow;
 mod body;
 mod connect;
+mod entry;
 mod hooks;
 mod pool;
+mod requests;
 mod resolve;
+mod target;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use allow::{AllowError, AllowList};
@@ -17,20 +22,23 @@ pub use connect::CaError;
 pub use resolve::{Resolver, SystemResolver};
 
 pub(super) use hooks::Hooks;
+pub(super) use requests::bound;
 
 use super::call::Call;
 use super::sandbox::SandboxConfig;
-use super::text;
+use super::text::{self, Secrets};
 use crate::report::log::escape_line;
-use allow::Target;
 use body::{Counter, RequestBody, ResponseBody, header_bytes};
 use connect::{ConnectError, Connector};
 use http_body_util::BodyExt;
 use pool::{Lease, Pool};
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use target::Target;
+use tokio::sync::Semaphore;
 use wasmtime_wasi_http::{Error as HttpError, RequestOptions, WasiBody};
 
 /// What a client needs that can be wrong: read and checked when the component is loaded.
@@ -57,8 +65,10 @@ impl ClientPlan {
 pub(super) struct Client {
     label: Arc<str>,
     allow: Arc<AllowList>,
+    secrets: Secrets,
     pool: Arc<Pool>,
     call_timeout: Duration,
+    max_header_bytes: usize,
     watch: bool,
     count: bool,
     /// Lines that are said once, and were.
@@ -82,8 +92,10 @@ impl Client {
         Arc::new(Self {
             label,
             allow: Arc::clone(&plan.allow),
+            secrets: Secrets::new(&sandbox.config),
             pool: Arc::new(pool),
             call_timeout: sandbox.call_timeout,
+            max_header_bytes: sandbox.max_header_bytes,
             watch: sandbox.watch_http,
             count: sandbox.count_http_bytes,
             said: Mutex::default(),
@@ -97,6 +109,7 @@ impl Client {
         request: http::Request<WasiBody>,
         options: Option<RequestOptions>,
         call: Arc<Call>,
+        turns: Arc<Semaphore>,
     ) -> Result<http::Response<WasiBody>, HttpError> {
         // Whatever the host part of such a request means, it is not where it goes.
         if request.method() == http::Method::CONNECT {
@@ -107,6 +120,11 @@ impl Client {
             self.say_once(&denied.to_string());
             return Err(HttpError::HttpRequestDenied);
         }
+        // Requests of one instance that are under way, answers it has not read to their end included.
+        let turn = turns
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
         call.permission().await;
 
         // A guest cannot wait longer than its call; a timeout of its own can only be shorter.
@@ -117,7 +135,13 @@ impl Client {
             .exchange(request, &target, &options, &counter, capped)
             .await?;
 
-        counter.add(STATUS_LINE + header_bytes(response.headers()));
+        let headers = header_bytes(response.headers());
+        counter.add(STATUS_LINE + headers);
+        if headers > self.max_header_bytes {
+            return Err(HttpError::HttpResponseHeaderSectionSize(
+                u32::try_from(headers).ok(),
+            ));
+        }
         if self.watch
             && let Some(breach) = watch::breach(&response)
         {
@@ -127,7 +151,8 @@ impl Client {
             call.report_breach(breach.retry_after);
         }
         let between = capped(options.between_bytes_timeout);
-        Ok(response.map(|body| ResponseBody::new(body, lease, counter, between).boxed_unsync()))
+        Ok(response
+            .map(|body| ResponseBody::new(body, (lease, turn), counter, between).boxed_unsync()))
     }
 
     /// Sends a request until one connection takes it: one that was idle may have been closed by
@@ -174,6 +199,17 @@ impl Client {
         }
     }
 
+    /// Whether a socket of the guest's own may reach an address.
+    pub(super) fn allows_socket(&self, address: SocketAddr) -> bool {
+        match self.allow.check_socket(address) {
+            Ok(()) => true,
+            Err(denied) => {
+                self.say_once(&denied.to_string());
+                false
+            }
+        }
+    }
+
     /// Says, once, that what a guest counts is not counted.
     pub(super) fn say_bytes_ignored(&self) {
         if !self.said_bytes.swap(true, Relaxed) {
@@ -192,7 +228,9 @@ impl Client {
     }
 
     fn say_once(&self, line: &str) {
-        let line = escape_line(&text::cut(line.to_owned(), MAX_SAID, 0)).into_owned();
+        // A host's name is the guest's text.
+        let line = text::cut(self.secrets.strike(line.to_owned()), MAX_SAID, 0);
+        let line = escape_line(&line).into_owned();
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.len() > SAID || said.contains(&line) {
             return;

@@ -4,9 +4,9 @@
 //! response's last byte reaches the guest. So there are never more connections to a host than there were
 //! requests to it at one time.
 
-use super::allow::{Scheme, Target};
 use super::body::RequestBody;
 use super::connect::{ConnectError, Connector, Io};
+use super::target::{Scheme, Target};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::client::legacy::connect::Connection;
