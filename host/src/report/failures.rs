@@ -109,7 +109,7 @@ mod tests {
             ["1;2", "x | y", "1720000000.25"],
         ];
         assert_eq!(rows(&path), expected.map(|row| row.map(str::to_owned)));
-        let text = std::fs::read(&path).unwrap();
+        let text = fs::read(&path).unwrap();
         assert!(text.starts_with(b"batch,error,timestamp\r\n"));
     }
 

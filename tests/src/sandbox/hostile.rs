@@ -336,6 +336,7 @@ async fn run_once(case: &Case, component: &Arc<Component>, script: &str, on_trap
         },
         breaker: Breaker::new(1000, None),
         max_batch_bytes: None,
+        budget: None,
         limiter,
         parking: Parking {
             park: true,
