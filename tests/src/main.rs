@@ -19,3 +19,4 @@ mod sandbox;
 mod seed_interop;
 mod stops;
 mod support;
+mod tuner;

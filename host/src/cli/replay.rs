@@ -33,7 +33,7 @@ pub struct ReplayArgs {
     /// Whose calls in the usage log.
     #[arg(long, requires = "usage")]
     label: Option<String>,
-    /// The controller, by name [default: the job file's, else history].
+    /// The controller, by name [default: the job file's, else curve].
     #[arg(long, value_name = "NAME")]
     controller: Option<String>,
     /// A job file, of which [pool] and [adaptive] are read [default: the defaults; for a usage
@@ -222,8 +222,7 @@ mod tests {
     }
 
     const SAMPLE: &str = r#"{"epoch":0,"workers":2,"batch_size":10,"n_items":10,"elapsed":1.5,"ok":true,"size_fault":false}"#;
-    const JOB: &str =
-        "input = 3\n[pool]\nworkers = 2\nbatch_size = 10\n[adaptive]\nmax_workers = 4\n";
+    const JOB: &str = "input = 3\n[pool]\nworkers = 2\nbatch_size = 10\n[adaptive]\ncontroller = \"history\"\nmax_workers = 4\n";
 
     #[test]
     fn a_trace_is_replayed_by_the_job_files_tuner() {
@@ -269,7 +268,8 @@ mod tests {
         }
         writer.close();
         assert_eq!(
-            output(&["--usage", &db, "--label", "mine"]).expect("replayed"),
+            output(&["--usage", &db, "--label", "mine", "--controller", "history"])
+                .expect("replayed"),
             "call 6: probe workers 1->2 -> workers=2, batch_size=8\n\
              after 5 calls: workers=2, batch_size=8; 5 were at the setting asked for, \
              0 at one out of bounds; the log went on elsewhere 0 times\n"

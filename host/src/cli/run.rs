@@ -233,20 +233,8 @@ pub(super) fn cache_dir(no_cache: bool, given: Option<&Path>) -> Option<PathBuf>
 
 /// What a job file may ask for and this version does not do is an error, never passed over.
 pub(super) fn refuse_what_is_not_there(job: &config::Job) -> anyhow::Result<()> {
-    let wanted = [
-        (
-            job.adaptive.target_latency.is_some(),
-            "[adaptive] target_latency",
-        ),
-        (
-            job.adaptive.tuner_memory.is_some(),
-            "[adaptive] tuner_memory",
-        ),
-    ];
-    for (asked, what) in wanted {
-        if asked {
-            bail!("{what}: not in this version; remove it");
-        }
+    if job.adaptive.tuner_memory.is_some() {
+        bail!("[adaptive] tuner_memory: not in this version; remove it");
     }
     Ok(())
 }

@@ -8,7 +8,9 @@ use batchgate_policy::controller::{self, Config};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::log::escape_line;
-use crate::simulate::{Scenario, Summary, Sweep, summarize, sweep};
+use crate::simulate::{
+    Comparison, Scenario, Summary, Sweep, compare, random_scenarios, summarize, sweep,
+};
 
 /// Seeds of each scenario, unless told otherwise.
 const SEEDS: u64 = 20;
@@ -23,10 +25,18 @@ pub struct SimulateArgs {
     /// Files of scenarios.
     #[arg(
         value_name = "SCENARIOS.json",
-        required_unless_present = "sweep",
-        conflicts_with = "sweep"
+        required_unless_present_any = ["sweep", "random"],
+        conflicts_with_all = ["sweep", "random"]
     )]
     scenarios: Vec<PathBuf>,
+    /// So many random scenarios: curves, noise, changes and size limits that nothing here was
+    /// fitted to; and how the controllers compare over all of them.
+    #[arg(long, value_name = "COUNT", conflicts_with = "sweep",
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    random: Option<u32>,
+    /// Which random scenarios: another number, other ones.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "random")]
+    random_seed: u64,
     /// The sweep of noise levels and thresholds behind the defaults of `history`.
     #[arg(long)]
     sweep: bool,
@@ -74,7 +84,10 @@ fn execute(args: &SimulateArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(());
     }
 
-    let mut scenarios = Vec::new();
+    let mut scenarios = match args.random {
+        Some(count) => random_scenarios(args.random_seed, count),
+        None => Vec::new(),
+    };
     for path in &args.scenarios {
         scenarios.extend(Scenario::load(path)?);
     }
@@ -83,15 +96,20 @@ fn execute(args: &SimulateArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if !args.json {
         writeln!(out, "{HEADER}")?;
     }
+    let mut summaries = Vec::new();
     for scenario in &scenarios {
         for name in &args.controllers {
             let config = &scenario.job.config;
             let build = || build(name, config);
             let summary = summarize(scenario, name, build, seeds, &mut || bar.inc(1))?;
             bar.suspend(|| write_summary(&summary, args.json, out))?;
+            summaries.push(summary);
         }
     }
     bar.finish_and_clear();
+    if args.random.is_some() {
+        write_comparisons(&compare(&summaries, args.controllers.len()), args.json, out)?;
+    }
     Ok(())
 }
 
@@ -125,6 +143,33 @@ fn write_summary(summary: &Summary, json: bool, out: &mut dyn Write) -> io::Resu
     }
     // A scenario may take a while, so each is shown as it is done.
     out.flush()
+}
+
+fn write_comparisons(all: &[Comparison], json: bool, out: &mut dyn Write) -> io::Result<()> {
+    if !json {
+        writeln!(
+            out,
+            "\ncontroller  scenarios  efficiency (worst tenth)  at least 85 %  not behind the first"
+        )?;
+    }
+    for row in all {
+        if json {
+            serde_json::to_writer(&mut *out, row)?;
+            writeln!(out)?;
+            continue;
+        }
+        writeln!(
+            out,
+            "{:10}  {:9}  {:8.0} %      ({:3.0} %)  {:13}  {:20}",
+            row.controller,
+            row.scenarios,
+            row.efficiency_median * 100.0,
+            row.efficiency_tenth * 100.0,
+            row.good,
+            row.not_behind_first,
+        )?;
+    }
+    Ok(())
 }
 
 fn write_sweep(name: &str, tables: &Sweep, json: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -184,14 +229,14 @@ fn write_sweep(name: &str, tables: &Sweep, json: bool, out: &mut dyn Write) -> i
     }
     writeln!(
         out,
-        "\nSweep 4: batches completed before 6 workers, the knee, are first reached from 3"
+        "\nSweep 4: batches completed before 6 workers, the knee, are first reached from 3; and before they are within one of it for 20 rounds"
     )?;
-    writeln!(out, "    sigma  median    max  never")?;
+    writeln!(out, "    sigma  median    max  never  stays: median    max")?;
     for row in &tables.convergence {
         writeln!(
             out,
-            "    {:5.1}  {:6.0}  {:5}  {:5}",
-            row.sigma, row.median, row.most, row.never
+            "    {:5.1}  {:6.0}  {:5}  {:5}  {:13.0}  {:5}",
+            row.sigma, row.median, row.most, row.never, row.stays_median, row.stays_most
         )?;
     }
     Ok(())
@@ -281,7 +326,7 @@ mod tests {
         );
         assert_eq!(
             (&lines[0]["scenario"], &lines[0]["controller"]),
-            (&"knee6-s0.1-short".into(), &"history".into())
+            (&"knee6-s0.1-short".into(), &controller::DEFAULT.into())
         );
         assert_eq!(
             (&lines[0]["seeds"], &lines[0]["calls_median"]),
@@ -291,6 +336,32 @@ mod tests {
         let text = output(&[OPEN, OPEN, "--seeds", "1"]).expect("simulated");
         assert_eq!(text.lines().count(), 1 + 2 * 11, "{text}");
         assert!(text.contains("\nknee6-s0.1-short "), "{text}");
+    }
+
+    #[test]
+    fn random_scenarios_are_compared() {
+        let line = [
+            "--random",
+            "3",
+            "--controller",
+            "history",
+            "--controller",
+            "curve",
+        ];
+        let text = |more: &[&str]| output(&[&line, more].concat()).expect("simulated");
+        let lines: Vec<String> = text(&["--seeds", "1", "--json"])
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(lines.len(), 3 * 2 + 2, "{lines:?}");
+        let last: serde_json::Value = serde_json::from_str(&lines[7]).expect("JSON");
+        assert_eq!(
+            (&last["controller"], &last["scenarios"]),
+            (&"curve".into(), &3.into())
+        );
+        let other = text(&["--seeds", "1", "--json", "--random-seed", "2"]);
+        assert!(!other.contains(&lines[0]), "another seed, other scenarios");
+        assert!(text(&["--seeds", "1"]).contains("\ncurve               3 "));
     }
 
     #[test]
@@ -306,7 +377,7 @@ mod tests {
         let lines = output(&["--sweep", "--seeds", "2", "--json"]).expect("swept");
         assert_eq!(lines.lines().count(), 16 + 12 + 9 + 4);
         assert!(
-            lines.starts_with(r#"{"sweep":"knee","controller":"history","sigma":0.1,"#),
+            lines.starts_with(r#"{"sweep":"knee","controller":"curve","sigma":0.1,"#),
             "{lines}"
         );
     }

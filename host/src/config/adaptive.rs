@@ -12,7 +12,7 @@ use super::raw::Raw;
 use super::table::table;
 
 table! {
-    /// What the tuner may do, and how it judges. The keys from `batch_seconds_headroom` to
+    /// What the tuner may do, and how it judges. The keys from `congestion_ratio` to
     /// `history_ttl_windows` belong to the controller `history`; their defaults suit nearly
     /// every job.
     Adaptive = "adaptive";
@@ -57,11 +57,14 @@ table! {
     ceiling_ttl_epochs: u32 = 10, COUNT;
     /// Judgments after which a setting not tried meanwhile is forgotten.
     history_ttl_windows: u32 = 20, COUNT;
-    /// A call latency, in seconds, beyond which no setting is chosen.
+    /// A call latency, in seconds, beyond which no setting is chosen. Of the controller `curve`.
     target_latency: Option<f64> = None, Optional(LATENCY);
     /// A file that remembers good settings for the next run.
     tuner_memory: Option<PathBuf> = None, Optional(FilePath);
 }
+
+/// The controller that cannot keep a target latency.
+const HISTORY: &str = "history";
 
 struct ControllerName;
 
@@ -110,6 +113,13 @@ impl Adaptive {
                 self.max_batch_size,
             ),
         ];
+        let controller = self.controller.as_deref().unwrap_or(controller::DEFAULT);
+        if self.target_latency.is_some() && controller == HISTORY {
+            let message = format!(
+                "the controller {HISTORY:?} knows no target; use controller = \"curve\" or remove it"
+            );
+            problems.push(filled.problem("adaptive", &["target_latency"], message));
+        }
         for (min_key, min, max_key, max) in bounds {
             if let Some(max) = max.filter(|max| min > *max) {
                 let message =

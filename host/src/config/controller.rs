@@ -44,7 +44,7 @@ fn controller_config(pool: &Pool, adaptive: &Adaptive) -> Config {
         baseline_epochs,
         ceiling_ttl_epochs,
         history_ttl_windows,
-        target_latency: _,
+        target_latency,
         tuner_memory: _,
     } = *adaptive;
     Config {
@@ -69,5 +69,6 @@ fn controller_config(pool: &Pool, adaptive: &Adaptive) -> Config {
         baseline_epochs,
         ceiling_ttl_epochs,
         history_ttl_windows,
+        target_latency,
     }
 }

@@ -164,6 +164,7 @@ fn the_controller_gets_every_value() {
         worker_probe_min_ratio = 1.4\nbatch_probe_min_ratio = 1.6\nworker_decrease = 0.2
         batch_decrease = 0.3\nmin_window = 10\nmax_window = 11\ntarget_log_se = 0.12
         baseline_epochs = 13\nceiling_ttl_epochs = 14\nhistory_ttl_windows = 15
+        controller = \"curve\"\ntarget_latency = 1.7
         [pol]\nother = \"tables are ignored\"";
     let expected = batchgate_policy::controller::Config {
         workers: 2,
@@ -187,6 +188,7 @@ fn the_controller_gets_every_value() {
         baseline_epochs: 13,
         ceiling_ttl_epochs: 14,
         history_ttl_windows: 15,
+        target_latency: Some(1.7),
     };
     assert_eq!(
         Folder::new()
@@ -449,7 +451,7 @@ fn complaints() {
         ),
         (
             "adaptive.controller = 'x'",
-            "job.toml:3: [adaptive] controller: must be \"history\", not \"x\"",
+            "job.toml:3: [adaptive] controller: must be \"curve\" or \"history\", not \"x\"",
         ),
         (
             "sandbox.memory = '1'",

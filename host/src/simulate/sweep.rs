@@ -67,7 +67,7 @@ pub struct FlatTop {
     pub concave_throughput: f64,
 }
 
-/// Batches done before 6 workers are first reached from 3.
+/// Batches done before 6 workers are first reached from 3, and before they are no longer left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Convergence {
     /// Spread of the log of latency.
@@ -78,6 +78,10 @@ pub struct Convergence {
     pub most: f64,
     /// Seeds that never reached it.
     pub never: u64,
+    /// Batches done before the first 20 rounds in a row within one of 6; over all seeds.
+    pub stays_median: f64,
+    /// Of the slowest seed; all of its batches if it never stayed.
+    pub stays_most: f64,
 }
 
 const NOISE: [f64; 4] = [0.1, 0.3, 0.5, 0.8];
@@ -86,6 +90,7 @@ const LONG_ROUNDS: usize = 2000;
 const TAIL: Range<usize> = 1000..LONG_ROUNDS;
 const STILL_ROUNDS: usize = 1200;
 const CONVERGENCE_ROUNDS: usize = 3000;
+const STAYS_ROUNDS: usize = 20;
 const SEEDS: u64 = 5;
 const CONVERGENCE_SEEDS: u64 = 20;
 const KNEE_RATIOS: [f64; 4] = [0.95, 1.0, 1.05, 1.1];
@@ -209,7 +214,7 @@ fn sweep_convergence(rounds: &mut Rounds<'_>, seeds: u64) -> Vec<Convergence> {
     let knee = server(Shape::Knee, f64::from(KNEE_AT), 0.4);
     let mut table = Vec::new();
     for sigma in NOISE {
-        let (mut taken, mut never) = (Vec::new(), 0);
+        let (mut taken, mut never, mut stays) = (Vec::new(), 0, Vec::new());
         for seed in 0..seeds {
             let seen = rounds(&base(), &knee, sigma, CONVERGENCE_ROUNDS, seed);
             // A round completes as many batches as there are workers.
@@ -217,15 +222,28 @@ fn sweep_convergence(rounds: &mut Rounds<'_>, seeds: u64) -> Vec<Convergence> {
                 Some(first) => taken.push(seen[..first].iter().map(|w| f64::from(*w)).sum()),
                 None => never += 1,
             }
+            stays.push(batches_before_it_stays(&seen));
         }
         table.push(Convergence {
             sigma,
             never,
             most: taken.iter().copied().fold(0.0, f64::max),
             median: median(taken),
+            stays_most: stays.iter().copied().fold(0.0, f64::max),
+            stays_median: median(stays),
         });
     }
     table
+}
+
+/// Batches done before the workers are within one of the knee for so many rounds in a row.
+fn batches_before_it_stays(seen: &[u32]) -> f64 {
+    let near = |workers: &u32| workers.abs_diff(KNEE_AT) <= 1;
+    let first = seen
+        .windows(STAYS_ROUNDS)
+        .position(|rounds| rounds.iter().all(near));
+    let before = &seen[..first.unwrap_or(seen.len())];
+    before.iter().map(|workers| f64::from(*workers)).sum()
 }
 
 fn base() -> Config {

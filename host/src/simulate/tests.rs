@@ -465,3 +465,112 @@ fn a_scenario_without_maxima_keeps_its_start() {
     };
     assert_eq!(plain.job.config, config);
 }
+
+/// The scenarios whose overdrive is bounded: on a curve without a knee, and after a change, more
+/// workers than the fewest may be right.
+const BOUNDED: [&str; 5] = [
+    "knee6-s0.1-short",
+    "knee6-s0.5-short",
+    "knee6-s0.5-long",
+    "knee40-s0.3",
+    "plateau8-s0.3",
+];
+
+#[test]
+fn curve_is_ahead_on_every_open_scenario() {
+    for scenario in open() {
+        let of = |name: &str| {
+            let build = || by_name(name, &scenario.job.config).expect("a controller");
+            summarize(&scenario, name, build, 20, &mut || ()).expect("an end")
+        };
+        let (curve, history) = (of("curve"), of("history"));
+        let name = &scenario.name;
+        let median = curve.efficiency_median;
+        assert!(median >= 0.9, "{name}: {median}");
+        assert!(
+            median >= history.efficiency_median - 0.01,
+            "{name}: {median}, history {}",
+            history.efficiency_median
+        );
+        assert!(
+            curve.efficiency_worst >= 0.75,
+            "{name}: {}",
+            curve.efficiency_worst
+        );
+        if BOUNDED.contains(&name.as_str()) {
+            assert!(
+                curve.overdrive_median <= 1.25,
+                "{name}: {}",
+                curve.overdrive_median
+            );
+        }
+    }
+}
+
+#[test]
+fn curve_is_ahead_on_scenarios_it_was_not_made_for() {
+    // A seed of the generator that no constant was chosen with.
+    let scenarios = random_scenarios(77, 60);
+    let mut summaries = Vec::new();
+    for scenario in &scenarios {
+        for name in ["history", "curve"] {
+            let build = || by_name(name, &scenario.job.config).expect("a controller");
+            let summary = summarize(scenario, name, build, 1, &mut || ());
+            summaries.push(summary.expect("an end"));
+        }
+    }
+    let curve = &compare(&summaries, 2)[1];
+    assert_eq!((curve.controller.as_str(), curve.scenarios), ("curve", 60));
+    assert!(curve.efficiency_median >= 0.9, "{curve:?}");
+    assert!(curve.not_behind_first >= 54, "{curve:?}");
+}
+
+#[test]
+fn curve_settles_in_the_sweep_sooner_and_stays() {
+    let of = |name: &str| {
+        sweep(
+            |config| by_name(name, config).expect("a name"),
+            None,
+            &mut || (),
+        )
+    };
+    let (curve, history) = (of("curve"), of("history"));
+    for (curve, history) in curve.convergence.iter().zip(&history.convergence) {
+        let median = curve.stays_median <= history.stays_median / 2.0;
+        let most = curve.stays_most <= history.stays_most / 2.0;
+        assert!(median && most, "{curve:?} {history:?}");
+    }
+    for (curve, history) in curve.knee.iter().zip(&history.knee) {
+        assert!(curve.at_6 >= history.at_6, "{curve:?} {history:?}");
+        let throughput = curve.relative_throughput - history.relative_throughput;
+        assert!(throughput >= 0.0, "{curve:?} {history:?}");
+    }
+    // The threshold that `history` has by default; `curve` has none.
+    let rows = curve.flat_top.iter().zip(&history.flat_top);
+    for (curve, history) in rows.filter(|(row, _)| row.worker_probe_min_ratio == 1.05) {
+        let more = curve.plateau_workers - history.plateau_workers;
+        assert!(more <= 0.05, "{curve:?} {history:?}");
+        assert!(curve.concave_throughput >= 0.99, "{curve:?}");
+    }
+    let cuts: f64 = curve.false_cuts.iter().map(|row| row.per_100_rounds).sum();
+    assert_eq!(cuts, 0.0, "{:?}", curve.false_cuts);
+}
+
+#[test]
+fn random_scenarios_are_what_they_say() {
+    let scenarios = random_scenarios(3, 50);
+    assert_eq!(scenarios[..20], random_scenarios(3, 20)[..]);
+    assert_ne!(scenarios[0], random_scenarios(4, 1)[0]);
+    let count = |is: fn(&Scenario) -> bool| scenarios.iter().filter(|s| is(s)).count();
+    assert!((5..=30).contains(&count(|s| !s.changes.is_empty())));
+    assert!(count(|s| s.server.max_batch.is_some()) > 0);
+    assert!(count(|s| s.server.straggler_p > 0.0) > 0);
+    for shape in [Shape::Knee, Shape::Plateau, Shape::Concave] {
+        assert!(scenarios.iter().any(|s| s.server.shape == shape));
+    }
+    for scenario in &scenarios {
+        assert!((2.0..=200.0).contains(&scenario.server.knee));
+        assert!((0.05..=1.0).contains(&scenario.server.sigma));
+        assert!(!scenario.server.rejects(scenario.job.config.batch_size));
+    }
+}

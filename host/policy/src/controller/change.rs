@@ -47,6 +47,17 @@ pub enum Change {
         /// Throughput as a multiple of that with one worker fewer.
         of_one_fewer: f64,
     },
+    /// A level was moved to where more is expected, or is to be learned.
+    Move {
+        /// What was moved.
+        dimension: Dimension,
+        /// Level before.
+        from: u32,
+        /// Level now.
+        to: u32,
+        /// Why.
+        reason: Reason,
+    },
     /// What had been measured no longer describes the server and was forgotten.
     Rebaseline(Rebaseline),
     /// An override moved a maximum.
@@ -117,6 +128,34 @@ pub enum Change {
     },
 }
 
+/// Why a level was moved.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Reason {
+    /// Throughput there is expected to be this multiple of the present one.
+    Expected(f64),
+    /// It may be better, and finding out costs less than that is worth.
+    Trial,
+    /// The server may be able to take more than it could when that was last tried.
+    Look,
+    /// Fewer were never tried.
+    Below,
+    /// No more calls are needed there to see.
+    Sent,
+    /// It can.
+    More,
+    /// The run is held back below its workers, so more of them show nothing.
+    HeldBack,
+    /// It still cannot.
+    NoMore,
+    /// A call is expected to take so long, in seconds, at the present setting.
+    TooSlow {
+        /// What it takes.
+        seconds: f64,
+        /// What it may take.
+        target: f64,
+    },
+}
+
 /// Why a level was cut.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CutReason {
@@ -139,6 +178,8 @@ pub enum Rebaseline {
     AtFloor(f64),
     /// Latency rose to this multiple of history while an override held the workers.
     WhileHeld(f64),
+    /// Latency at a setting became this multiple of what it was there before.
+    Shift(f64),
 }
 
 /// Why an override's value does not fit.
@@ -166,6 +207,7 @@ impl Change {
             | Self::Revert { .. }
             | Self::Decrease { .. }
             | Self::StepBack { .. }
+            | Self::Move { .. }
             | Self::Rebaseline(_) => false,
             Self::Maximum { .. }
             | Self::Minimum { .. }
@@ -185,6 +227,7 @@ impl Change {
             | Self::Revert { .. }
             | Self::Decrease { .. }
             | Self::StepBack { .. }
+            | Self::Move { .. }
             | Self::Clamp { .. }
             | Self::Force { .. } => true,
             Self::Hold { from, to, .. } => from != to,
@@ -229,6 +272,19 @@ impl fmt::Display for Change {
                 f,
                 "step back workers {from}->{to} (pooled throughput {of_one_fewer:.2}x one fewer)"
             ),
+            Self::Move {
+                dimension,
+                from,
+                to,
+                reason,
+            } => {
+                let verb = match (reason, to > from) {
+                    (Reason::Trial | Reason::Look | Reason::Below, _) => "try",
+                    (_, true) => "raise",
+                    (_, false) => "lower",
+                };
+                write!(f, "{verb} {dimension} {from}->{to} ({reason})")
+            }
             Self::Rebaseline(why) => write!(f, "rebaseline: {why}"),
             Self::Maximum {
                 dimension,
@@ -273,6 +329,24 @@ impl fmt::Display for Change {
     }
 }
 
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expected(ratio) => write!(f, "throughput {ratio:.2}x expected"),
+            Self::Trial => f.write_str("may be better"),
+            Self::Look => f.write_str("in case the server can take more now"),
+            Self::Below => f.write_str("fewer were never tried"),
+            Self::Sent => f.write_str("until it is known what that showed"),
+            Self::More => f.write_str("the server can take more than before"),
+            Self::HeldBack => f.write_str("the run is held back"),
+            Self::NoMore => f.write_str("the server can take no more than before"),
+            Self::TooSlow { seconds, target } => {
+                write!(f, "a call takes {seconds:.3} s, target_latency {target} s")
+            }
+        }
+    }
+}
+
 impl fmt::Display for CutReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -292,6 +366,7 @@ impl fmt::Display for Rebaseline {
             }
             Self::AtFloor(ratio) => write!(f, "latency {ratio:.2}x history at min workers"),
             Self::WhileHeld(ratio) => write!(f, "latency {ratio:.2}x history at held workers"),
+            Self::Shift(ratio) => write!(f, "latency {ratio:.2}x what it was here before"),
         }
     }
 }

@@ -47,6 +47,9 @@ pub struct Config {
     pub ceiling_ttl_epochs: u32,
     /// Windows after which a setting that was not measured again is forgotten; 1 or more.
     pub history_ttl_windows: u32,
+    /// Seconds that a call may be expected to take at a setting that is chosen; above 0. Of
+    /// `curve`.
+    pub target_latency: Option<f64>,
 }
 
 impl Default for Config {
@@ -73,6 +76,7 @@ impl Default for Config {
             baseline_epochs: 5,
             ceiling_ttl_epochs: 10,
             history_ttl_windows: 20,
+            target_latency: None,
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod change;
 mod config;
+mod curve;
 mod fixed;
 mod history;
 mod levels;
@@ -15,8 +16,9 @@ mod window;
 
 use std::fmt;
 
-pub use change::{Change, CutReason, Rebaseline, Unfit};
+pub use change::{Change, CutReason, Reason, Rebaseline, Unfit};
 pub use config::Config;
+pub use curve::Curve;
 pub use fixed::Fixed;
 pub use history::History;
 pub use levels::{Bounds, Dimension};
@@ -70,15 +72,16 @@ impl Observation {
 }
 
 /// The controller that tunes a run which names none.
-pub const DEFAULT: &str = "history";
+pub const DEFAULT: &str = "curve";
 
 /// Every controller's name, for messages and completion.
-pub const NAMES: &[&str] = &["history"];
+pub const NAMES: &[&str] = &["curve", "history"];
 
 /// Builds the controller of that name at its starting levels.
 pub fn by_name(name: &str, config: &Config) -> Result<Box<dyn Controller>, UnknownController> {
     match name {
         "history" => Ok(Box::new(History::new(config))),
+        "curve" => Ok(Box::new(Curve::new(config))),
         _ => Err(UnknownController {
             name: name.to_owned(),
         }),

@@ -5,6 +5,10 @@ use super::*;
 fn configs() -> impl Strategy<Value = Config> {
     let bound = prop_oneof![Just(None), (1..40u32).prop_map(Some)];
     let counts = (0..40u32, 0..12u32, bound.clone(), 0..60u32, 0..20u32, bound);
+    let limits = (
+        prop_oneof![Just(None), (0.01..20.0f64).prop_map(Some)],
+        prop_oneof![Just(None), (0.01..20.0f64).prop_map(Some)],
+    );
     let windows = (0..8u32, 0..20u32, 0..6u32, 0..6u32, 0..8u32);
     let ratios = (
         0.0..2.0f64,
@@ -14,7 +18,9 @@ fn configs() -> impl Strategy<Value = Config> {
         0.0..1.0f64,
         0.0..1.0f64,
     );
-    (counts, windows, ratios).prop_map(|(counts, windows, ratios)| Config {
+    (counts, windows, ratios, limits).prop_map(|(counts, windows, ratios, limits)| Config {
+        max_batch_seconds: limits.0,
+        target_latency: limits.1,
         workers: counts.0,
         min_workers: counts.1,
         max_workers: counts.2,
@@ -81,7 +87,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// What must hold after every call of a controller.
-fn check(controller: &History, before: Setting, changes: &[Change]) -> Result<(), TestCaseError> {
+fn check(
+    controller: &dyn Controller,
+    before: Setting,
+    changes: &[Change],
+) -> Result<(), TestCaseError> {
     let (now, bounds) = (controller.setting(), controller.bounds());
     prop_assert!(
         1 <= bounds.min_workers && 1 <= bounds.min_batch_size,
@@ -106,43 +116,51 @@ fn check(controller: &History, before: Setting, changes: &[Change]) -> Result<()
     Ok(())
 }
 
+fn controllers(config: &Config) -> Vec<Box<dyn Controller>> {
+    let all = NAMES.iter().map(|name| by_name(name, config));
+    all.collect::<Result<_, _>>()
+        .expect("every name has a controller")
+}
+
 proptest! {
     #[test]
     fn levels_stay_inside_bounds_and_every_move_is_one_epoch(config in configs(), steps in steps()) {
-        let mut controller = History::new(&config);
-        for step in steps {
-            match step {
-                Step::Samples(count, seconds, in_flight) => {
-                    for _ in 0..count {
+        for mut controller in controllers(&config) {
+            for step in &steps {
+                match step {
+                    Step::Samples(count, seconds, in_flight) => {
+                        for _ in 0..*count {
+                            let before = controller.setting();
+                            let changes = controller.observe(&Observation {
+                                setting: before,
+                                n_items: before.batch_size,
+                                elapsed: seconds * f64::from(before.batch_size),
+                                ok: true,
+                                size_fault: false,
+                                in_flight: *in_flight,
+                            });
+                            // One of each level, and that a shift was noticed.
+                            prop_assert!(changes.len() <= 3);
+                            check(&*controller, before, &changes)?;
+                        }
+                    }
+                    Step::SizeFault(age) => {
                         let before = controller.setting();
                         let changes = controller.observe(&Observation {
-                            setting: before,
+                            setting: Setting { epoch: before.epoch.saturating_sub(*age), ..before },
                             n_items: before.batch_size,
-                            elapsed: seconds * f64::from(before.batch_size),
-                            ok: true,
-                            size_fault: false,
-                            in_flight,
+                            elapsed: 1.0,
+                            ok: false,
+                            size_fault: true,
+                            in_flight: None,
                         });
-                        prop_assert!(changes.len() <= 1);
-                        check(&controller, before, &changes)?;
+                        check(&*controller, before, &changes)?;
                     }
-                }
-                Step::SizeFault(age) => {
-                    let before = controller.setting();
-                    let changes = controller.observe(&Observation {
-                        setting: Setting { epoch: before.epoch.saturating_sub(age), ..before },
-                        n_items: before.batch_size,
-                        elapsed: 1.0,
-                        ok: false,
-                        size_fault: true,
-                        in_flight: None,
-                    });
-                    check(&controller, before, &changes)?;
-                }
-                Step::Apply(rows) => {
-                    let before = controller.setting();
-                    let changes = controller.apply(&rows);
-                    check(&controller, before, &changes)?;
+                    Step::Apply(rows) => {
+                        let before = controller.setting();
+                        let changes = controller.apply(rows);
+                        check(&*controller, before, &changes)?;
+                    }
                 }
             }
         }
@@ -150,18 +168,19 @@ proptest! {
 
     #[test]
     fn a_held_level_does_not_move(config in configs(), steps in steps(), level in 1..40u32) {
-        let mut controller = History::new(&config);
-        controller.apply(&[Override { key: "hold_batch_size".to_owned(), value: level.to_string() }]);
-        let held = controller.setting().batch_size;
-        for step in steps {
-            let Step::Samples(count, seconds, in_flight) = step else { continue };
-            for number in 0..count {
-                let setting = controller.setting();
-                let ok = number % 5 > 0;
-                controller.observe(&Observation {
-                    setting, n_items: 1, elapsed: seconds, ok, size_fault: !ok, in_flight,
-                });
-                prop_assert_eq!(controller.setting().batch_size, held);
+        for mut controller in controllers(&config) {
+            controller.apply(&[Override { key: "hold_batch_size".to_owned(), value: level.to_string() }]);
+            let held = controller.setting().batch_size;
+            for step in &steps {
+                let Step::Samples(count, seconds, in_flight) = step else { continue };
+                for number in 0..*count {
+                    let setting = controller.setting();
+                    let ok = number % 5 > 0;
+                    controller.observe(&Observation {
+                        setting, n_items: 1, elapsed: *seconds, ok, size_fault: !ok, in_flight: *in_flight,
+                    });
+                    prop_assert_eq!(controller.setting().batch_size, held);
+                }
             }
         }
     }

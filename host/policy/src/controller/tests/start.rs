@@ -13,7 +13,7 @@ fn every_name_builds_its_controller_and_no_other_name_does() {
         .to_string();
     assert_eq!(
         error,
-        r#"no controller is called "histroy"; use one of: history"#
+        r#"no controller is called "histroy"; use one of: curve, history"#
     );
 }
 

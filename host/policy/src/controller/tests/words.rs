@@ -3,7 +3,64 @@ use super::*;
 #[test]
 fn every_change_has_its_words() {
     use Dimension::{BatchSize, Workers};
-    let cases: [(Change, &str); 8] = [
+    let moved = |from, to, reason| Change::Move {
+        dimension: Workers,
+        from,
+        to,
+        reason,
+    };
+    let cases = [
+        (
+            moved(3, 5, Reason::Expected(1.454)),
+            "raise workers 3->5 (throughput 1.45x expected)",
+        ),
+        (
+            moved(9, 6, Reason::Expected(1.2)),
+            "lower workers 9->6 (throughput 1.20x expected)",
+        ),
+        (
+            moved(6, 5, Reason::Trial),
+            "try workers 6->5 (may be better)",
+        ),
+        (
+            moved(6, 7, Reason::Look),
+            "try workers 6->7 (in case the server can take more now)",
+        ),
+        (
+            moved(7, 6, Reason::Sent),
+            "lower workers 7->6 (until it is known what that showed)",
+        ),
+        (
+            moved(6, 7, Reason::More),
+            "raise workers 6->7 (the server can take more than before)",
+        ),
+        (
+            moved(7, 6, Reason::NoMore),
+            "lower workers 7->6 (the server can take no more than before)",
+        ),
+        (
+            moved(7, 6, Reason::HeldBack),
+            "lower workers 7->6 (the run is held back)",
+        ),
+        (
+            moved(5, 3, Reason::Below),
+            "try workers 5->3 (fewer were never tried)",
+        ),
+        (
+            moved(
+                6,
+                5,
+                Reason::TooSlow {
+                    seconds: 2.5,
+                    target: 2.0,
+                },
+            ),
+            "lower workers 6->5 (a call takes 2.500 s, target_latency 2 s)",
+        ),
+        (
+            Change::Rebaseline(Rebaseline::Shift(0.5)),
+            "rebaseline: latency 0.50x what it was here before",
+        ),
         (
             Change::Decrease {
                 dimension: BatchSize,
