@@ -17,8 +17,12 @@ put() {
 }
 
 cp wit/batch.wit guest-sdk/wit/batch.wit
-cp wit/deps/wasi-config/store.wit guest-sdk/wit/deps/wasi-config/store.wit
+for package in wasi-config wasi-http-0.3 wasi-clocks-0.3; do
+  rm -rf "guest-sdk/wit/deps/$package"
+  cp -R "wit/deps/$package" guest-sdk/wit/deps/
+done
 
 for language in js python c go; do
   put examples/$language/wit/deps wasi-config wasi-http wasi-io wasi-clocks
 done
+put examples/python-async/wit/deps wasi-config wasi-http-0.3 wasi-clocks-0.3

@@ -46,6 +46,7 @@ mod item;
 pub mod limiter;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+pub mod time;
 
 pub use bindings::processor::batchgate::batch::types::{
     BatchError, Failure, Item, ItemFailure, RateLimit,
@@ -59,8 +60,57 @@ pub use error::{Classify, Failures};
 ///
 /// `export!(process, describe)` adds `fn describe(items: Vec<Item>) -> String`: how a batch
 /// is written in the failures file.
+///
+/// `export!(async process)` with `async fn process(items: Vec<Item>) -> Result<u64, BatchError>`
+/// makes a plugin that awaits: one instance of it serves many calls at once
+/// (`calls_per_instance`), so what is shared must not be borrowed across an `.await`, and only what
+/// awaits ([`time::sleep`], `send_async` of a request) lets the others go on.
+///
+/// ```
+/// use batchgate_guest::{BatchError, Item, time};
+///
+/// batchgate_guest::export!(async process);
+///
+/// async fn process(items: Vec<Item>) -> Result<u64, BatchError> {
+///     for item in &items {
+///         println!("{}: {}", item.key, item.text()?);
+///         time::sleep(std::time::Duration::from_millis(10)).await;
+///     }
+///     Ok(items.len() as u64)
+/// }
+/// # use batchgate_guest::testing::{block_on, item};
+/// # assert_eq!(block_on(process(vec![item(0, "a", "x")])).unwrap(), 1);
+/// # assert!(block_on(process(vec![item(0, "a", b"\xff")])).is_err());
+/// ```
 #[macro_export]
 macro_rules! export {
+    (async $process:path $(,)?) => {
+        const _: () = {
+            // Names a wrong type plainly, and is all there is natively.
+            const fn fits<P, R>(_: &P)
+            where
+                P: Fn(Vec<$crate::Item>) -> R,
+                R: ::core::future::Future<Output = Result<u64, $crate::BatchError>>,
+            {
+            }
+            fits(&$process);
+
+            #[cfg(target_family = "wasm")]
+            #[allow(unsafe_code)]
+            const _: () = {
+                use $crate::bindings::async_processor;
+                struct Plugin;
+                impl async_processor::exports::batchgate::batch::async_processor::Guest for Plugin {
+                    async fn process_batch(
+                        items: Vec<$crate::Item>,
+                    ) -> Result<u64, $crate::BatchError> {
+                        $process(items).await
+                    }
+                }
+        async_processor::export_async_processor!(Plugin with_types_in async_processor);
+            };
+        };
+    };
     ($process:path) => {
         const _: () = {
             // Names a wrong type plainly, and is all there is natively.

@@ -7,6 +7,8 @@
 use crate::Item;
 use crate::call::CallInfo;
 use std::cell::RefCell;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// An item as the host would send it.
@@ -15,6 +17,19 @@ pub fn item(index: u64, key: &str, data: impl AsRef<[u8]>) -> Item {
         index,
         key: key.to_owned(),
         data: data.as_ref().to_vec(),
+    }
+}
+
+/// Runs a plugin that awaits: on the fake host nothing has to be waited for.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        // The plugin's own doing, by another thread.
+        std::thread::yield_now();
     }
 }
 

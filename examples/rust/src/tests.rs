@@ -1,5 +1,7 @@
-use super::*;
+use crate::process;
+use batchgate_guest::http::{self, Response};
 use batchgate_guest::testing::{item, respond_with, set_config};
+use batchgate_guest::{BatchError, Item};
 use std::time::Duration;
 
 const URL: &str = "http://api.test/items";

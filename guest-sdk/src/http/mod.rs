@@ -15,6 +15,8 @@ use wasi as host;
 
 #[cfg(target_family = "wasm")]
 mod wasi;
+#[cfg(target_family = "wasm")]
+mod wasi_async;
 
 /// A response longer than this is an error, before it fills the plugin's memory.
 pub const MAX_RESPONSE_BYTES: usize = 16 << 20;
@@ -75,6 +77,16 @@ impl Request {
     /// Sends it and reads the response to its end.
     pub fn send(&self) -> Result<Response, Error> {
         host::send(self, &Target::parse(&self.url)?)
+    }
+
+    /// The same in a plugin that awaits: the other calls of its instance go on meanwhile, where
+    /// [`send`](Self::send) would hold them up.
+    pub async fn send_async(&self) -> Result<Response, Error> {
+        let target = Target::parse(&self.url)?;
+        #[cfg(target_family = "wasm")]
+        return wasi_async::send(self, &target).await;
+        #[cfg(not(target_family = "wasm"))]
+        host::send(self, &target)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::check::{Check, Verdict, check};
 use anyhow::Context;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -55,10 +54,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     } else {
         report.text()
     };
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{text}")
-        .and_then(|()| stdout.flush())
-        .context("standard output cannot be written to")?;
+    super::print_line(&text)?;
     Ok(match report.count(Verdict::Failed) {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(1),

@@ -1,8 +1,6 @@
 //! `batchgate new`: a plugin to start from.
 
 use crate::template::{self, Language};
-use anyhow::Context;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -22,14 +20,10 @@ pub struct NewArgs {
 /// Writes the folder, and says what comes next. An error leaves nothing behind.
 pub fn run(args: &NewArgs) -> anyhow::Result<ExitCode> {
     template::new(Path::new(""), &args.name, args.lang)?;
-    let mut stdout = std::io::stdout().lock();
-    writeln!(
-        stdout,
+    super::print_line(&format!(
         "{name}/ is there; next: cd {name} && {next}   (README.md has the rest)",
         name = args.name,
         next = args.lang.first_command()
-    )
-    .and_then(|()| stdout.flush())
-    .context("standard output cannot be written to")?;
+    ))?;
     Ok(ExitCode::SUCCESS)
 }

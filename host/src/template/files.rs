@@ -25,6 +25,7 @@ pub(super) const RUST: &[File] = files!(
     "Cargo.lock",
     "Cargo.toml",
     "README.md",
+    "src/answer.rs",
     "src/lib.rs",
     "src/tests.rs",
 );
@@ -120,10 +121,14 @@ pub(super) const SDK: &[File] = files!(
     "src/error.rs",
     "src/http/mod.rs",
     "src/http/wasi.rs",
+    "src/http/wasi_async.rs",
     "src/item.rs",
     "src/lib.rs",
     "src/limiter.rs",
     "src/testing.rs",
+    "src/time.rs",
     "wit/batch.wit",
+    "wit/deps/wasi-clocks-0.3/clocks.wit",
     "wit/deps/wasi-config/store.wit",
+    "wit/deps/wasi-http-0.3/http.wit",
 );
