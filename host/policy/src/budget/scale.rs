@@ -109,6 +109,12 @@ impl Scale {
         }
         let Levels { min, max, .. } = self.levels;
         self.levels.desired = desired.unwrap_or(before.desired).clamp(min, max);
+        if let Some(asked) = desired.filter(|asked| *asked != self.levels.desired) {
+            said.push(Retuned::Moved {
+                asked,
+                levels: self.levels,
+            });
+        }
         if self.levels != before {
             said.push(Retuned::Levels {
                 from: before,
@@ -136,6 +142,13 @@ pub enum Retuned {
         /// The upper bound asked for.
         max: u32,
     },
+    /// The level asked for is outside the bounds, and was moved to the nearer one.
+    Moved {
+        /// The level asked for.
+        asked: u32,
+        /// The levels now.
+        levels: Levels,
+    },
     /// One is no number.
     NotACount {
         /// Its key.
@@ -159,6 +172,13 @@ impl fmt::Display for Retuned {
                 f,
                 "refused: budget_min={min} is above budget_max={max}; the former bounds stay until one of them is changed"
             ),
+            Self::Moved { asked, levels } => {
+                let Levels { min, max, desired } = levels;
+                write!(
+                    f,
+                    "budget_desired={asked} is outside {min}..{max}: taken as {desired}"
+                )
+            }
             Self::NotACount { key, value } => {
                 write!(f, "ignored {key}={value}: not a whole number of at least 1")
             }

@@ -389,7 +389,7 @@ mod scaling {
             ),
             (
                 &[("budget_desired", "50")],
-                "desired 9 of 2..12 -> desired 12 of 2..12",
+                "budget_desired=50 is outside 2..12: taken as 12|desired 9 of 2..12 -> desired 12 of 2..12",
             ),
             (
                 &[("budget_desired", " 5 ")],
@@ -675,7 +675,113 @@ mod fair_shares {
         )
     }
 
+    /// The rule by its words: one slot at a time, guarantees first, one of them left for the forgotten.
+    fn one_at_a_time(slots: u32, demands: &[Demand]) -> Vec<u32> {
+        let kept = |d: &Demand| d.guarantee.min(d.cap);
+        let forgotten = |d: &Demand| d.idle && d.cap > 0 && d.guarantee == 0;
+        let wanted: u32 = demands.iter().map(|d| d.cap).sum();
+        let left = u32::from(slots > 0 && wanted > slots && demands.iter().any(forgotten));
+        let mut shares = vec![0; demands.len()];
+        let mut given = 0;
+        let mut give = |slots: u32, most: &dyn Fn(&Demand) -> u32| {
+            while given < slots {
+                let open = (0..demands.len()).filter(|&who| shares[who] < most(&demands[who]));
+                let next = open.min_by(|&a, &b| {
+                    let claim = |who: usize| {
+                        let busy = shares[who] > 0 || !demands[who].idle;
+                        let level = f64::from(shares[who] + 1) / demands[who].weight;
+                        (busy, if busy { level } else { 0.0 }, demands[who].served)
+                    };
+                    claim(a).partial_cmp(&claim(b)).expect("no NaN")
+                });
+                let Some(next) = next else { break };
+                shares[next] += 1;
+                given += 1;
+            }
+        };
+        give(slots - left, &kept);
+        give(slots, &|d| d.cap);
+        shares
+    }
+
+    /// One at a time it would be minutes.
+    #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+    fn at_once<R>(share: impl FnOnce() -> R) -> R {
+        let started = std::time::Instant::now();
+        let shared = share();
+        assert!(started.elapsed() < Duration::from_secs(5));
+        shared
+    }
+
+    fn huge_demand() -> impl Strategy<Value = Demand> {
+        let size = || prop_oneof![0u32..50, any::<u32>(), u32::MAX - 2..=u32::MAX];
+        let weight = prop_oneof![Just(1.0), 0.01f64..100.0, Just(1e-300), Just(1e300)];
+        (weight, size(), size(), any::<bool>(), 0u64..9).prop_map(
+            |(weight, guarantee, cap, idle, served)| Demand {
+                weight,
+                guarantee,
+                cap,
+                idle,
+                served,
+            },
+        )
+    }
+
+    #[test]
+    fn the_largest_demands_share_the_most_slots() {
+        let all = Demand {
+            cap: u32::MAX,
+            ..demand(1.0, 0, 0)
+        };
+        let half = u32::MAX / 2;
+        assert_eq!(shares(u32::MAX, &[all, all]), [half + 1, half]);
+        let heavy = Demand { weight: 3.0, ..all };
+        assert_eq!(shares(u32::MAX - 3, &[heavy, all])[1], u32::MAX / 4);
+        assert_eq!(shares(u32::MAX, &[all]), [u32::MAX]);
+        // In a budget as well, and its sums do not overflow.
+        let mut budget = Budget::new(&config(1, u32::MAX, u32::MAX));
+        for id in 0..2 {
+            budget.join(id, Share::default()).expect("joined");
+            budget.demand(id, u32::MAX);
+        }
+        assert_eq!(start(&mut budget, 0.0, 0, u32::MAX), Ok(()));
+        assert_eq!(start(&mut budget, 0.0, 1, u32::MAX), Ok(()));
+        assert_eq!(standing(&mut budget, 0).slots, half + 1);
+    }
+
     proptest! {
+        #[test]
+        fn many_slots_are_given_as_if_one_at_a_time(
+            slots in 0u32..3000,
+            demands in prop::collection::vec(
+                (any_demand(), 0u32..1500, 0u32..300),
+                1..6,
+            ),
+        ) {
+            let demands: Vec<_> = demands
+                .into_iter()
+                .map(|(d, cap, guarantee)| Demand { cap, guarantee, ..d })
+                .collect();
+            prop_assert_eq!(shares(slots, &demands), one_at_a_time(slots, &demands));
+        }
+
+        #[test]
+        fn huge_numbers_are_shared_at_once(
+            slots in prop_oneof![any::<u32>(), u32::MAX - 2..=u32::MAX],
+            demands in prop::collection::vec(huge_demand(), 0..12),
+        ) {
+            let shares = at_once(|| shares(slots, &demands));
+            let wanted: u64 = demands.iter().map(|d| u64::from(d.cap)).sum();
+            let sum: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+            prop_assert_eq!(sum, wanted.min(u64::from(slots)));
+            let kept = |d: &Demand| u64::from(d.guarantee.min(d.cap));
+            let guaranteed: u64 = demands.iter().map(kept).sum();
+            for (share, demand) in shares.iter().zip(&demands) {
+                prop_assert!(*share <= demand.cap);
+                prop_assert!(guaranteed >= u64::from(slots) || u64::from(*share) >= kept(demand));
+            }
+        }
+
         #[test]
         fn all_slots_are_used_and_no_more(
             slots in 0u32..80,
