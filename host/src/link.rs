@@ -21,6 +21,14 @@ pub fn end_of(path: &Path) -> PathBuf {
     end
 }
 
+/// The file that creating `path` would create, by a name that is the same whichever way it is named.
+pub fn resolved(path: &Path) -> PathBuf {
+    let end = end_of(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+    let in_folder = || Some(fs::canonicalize(end.parent()?).ok()?.join(end.file_name()?));
+    let there = fs::canonicalize(&end).ok();
+    there.or_else(in_folder).unwrap_or(end)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -36,6 +44,15 @@ mod tests {
         symlink("../third", at("deep/second")).unwrap();
         assert_eq!(end_of(&at("first")), at("deep/../third"));
         assert_eq!(end_of(&at("plain")), at("plain"));
+        symlink("deep", at("way")).unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        for name in ["first", "deep/../third", "way/../third", "./third"] {
+            assert_eq!(resolved(&at(name)), root.join("third"), "{name}");
+        }
+        fs::write(at("third"), "").unwrap();
+        assert_eq!(resolved(&at("first")), root.join("third"));
+        assert_eq!(resolved(&at("way/x")), root.join("deep/x"));
+        assert_eq!(resolved(&at("none/x")), at("none/x"));
         symlink("loop", at("loop")).unwrap();
         assert_eq!(end_of(&at("loop")), at("loop"));
     }

@@ -46,6 +46,9 @@ impl HostFile {
                 budget.check(&host.filled, &mut problems);
             }
             host.budget = Some(budget);
+        } else if host.filled.given("control", "db") {
+            let message = "is for the live keys of a budget, and there is no [budget]; add one, or remove this";
+            problems.push(host.filled.problem("control", &["db"], message.to_owned()));
         }
         ConfigError::unless_empty(problems)?;
         Ok(host)

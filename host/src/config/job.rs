@@ -82,6 +82,16 @@ impl Job {
         })
     }
 
+    /// Takes over what the host file says, at the limiter that this job names, of waits, refusals and HTTP;
+    /// what the job says itself of these stands.
+    pub fn adopt_limiter(&mut self, host: Option<&HostFile>) -> Result<(), ConfigError> {
+        if self.rate_limit.name.is_some() {
+            let limiter = self.limiter(host)?.clone();
+            self.rate_limit.adopt(&limiter, &self.filled);
+        }
+        Ok(())
+    }
+
     /// A problem with a value of this job that only its consumer could find.
     pub fn refuse(&self, table: &str, key: &str, message: impl Into<String>) -> ConfigError {
         self.filled.problem(table, &[key], message.into()).into()

@@ -51,7 +51,7 @@ pub use pool::{Describe, FailedItems, Pool};
 pub use rate_limit::{RateLimit, Scope};
 pub use reference::job_file_reference;
 pub use sandbox::{Dir, Sandbox};
-pub use several::{fits_beside, load_jobs};
+pub use several::{fits_beside, fits_folder, fits_host_file, load_jobs};
 pub use share::Share;
 pub use stop::Stop;
 pub use table::Definition;

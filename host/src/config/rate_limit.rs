@@ -94,7 +94,7 @@ const TIME_OF_DAY: Own<Time> = Own {
 };
 
 /// What makes a limiter; a job that takes a shared one cannot also make its own.
-const LIMITER_KEYS: [&str; 9] = [
+const LIMITER_KEYS: [&str; 10] = [
     "max_per_sec",
     "max_bytes_per_min",
     "max_per_day",
@@ -104,9 +104,33 @@ const LIMITER_KEYS: [&str; 9] = [
     "breach_base_cooldown",
     "breach_max_doublings",
     "breach_quiet_window",
+    "scope",
 ];
 
 impl RateLimit {
+    /// Takes from a shared limiter what the job could say beside it and does not.
+    pub(super) fn adopt(&mut self, limiter: &RateLimit, filled: &Filled) {
+        let is_own = |key| filled.given("rate_limit", key);
+        if !is_own("max_cooldown") {
+            self.max_cooldown = limiter.max_cooldown;
+        }
+        if !is_own("park") {
+            self.park = limiter.park;
+        }
+        if !is_own("on_breach") {
+            self.on_breach = limiter.on_breach;
+        }
+        if !is_own("max_breach_resends") {
+            self.max_breach_resends = limiter.max_breach_resends;
+        }
+        if !is_own("watch_http") {
+            self.watch_http = limiter.watch_http;
+        }
+        if !is_own("count_http_bytes") {
+            self.count_http_bytes = limiter.count_http_bytes;
+        }
+    }
+
     pub(super) fn check(&self, filled: &Filled, problems: &mut Vec<Problem>) {
         let Some(name) = &self.name else { return };
         for key in LIMITER_KEYS

@@ -33,7 +33,9 @@ const HOST_FILE: &str = "
 `batchgate run --budget HOST.toml` and `batchgate host --budget HOST.toml` name a file of what
 jobs share. It may have `[budget]` and `[control]`, with the keys above, and for each shared
 limiter a table `[limiters.NAME]` with the keys of `[rate_limit]` but `name`. A job takes such a
-limiter with `name = \"NAME\"` in its `[rate_limit]`.
+limiter with `name = \"NAME\"` in its `[rate_limit]`. What these keys say of waits,
+refusals and HTTP holds for each such job that does not set the same key in its own `[rate_limit]`; the caps,
+`scope`, the day and the cooldown's lengths belong to the limiter alone.
 
 ```toml
 [budget]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::config::kind::Kind;
 use crate::config::raw::{Raw, RawValue};
+use crate::config::table::Table;
 use crate::source::Input;
 
 /// The start of every job file here; what a test adds begins on line 3.
@@ -691,6 +692,10 @@ fn host_files() {
             "host.toml:1: max: unknown key; the nearest known one is [budget] max",
         ),
         (
+            "[control]\ndb = 'c.sqlite'",
+            "host.toml:2: [control] db: is for the live keys of a budget, and there is no [budget]; add one, or remove this",
+        ),
+        (
             "[budget]\nmin = 5\nmax = 4",
             "host.toml:2: [budget] min: min = 5 is above max = 4; lower min or raise max",
         ),
@@ -747,6 +752,125 @@ fn tuning_reads_two_tables_alone() {
     for (content, expected) in table {
         assert_eq!(folder.tuning(content).expect_err(content), expected);
     }
+}
+
+/// Whatever a limiter's table can say is taken from there, or said by the job beside it, or refused there.
+#[test]
+fn nothing_that_a_shared_limiter_says_is_passed_over() {
+    let folder = Folder::new();
+    let others = "max_cooldown = 7\npark = false\non_breach = 'fail'\nmax_breach_resends = 3\n\
+                  watch_http = false\ncount_http_bytes = false\n";
+    let host = folder
+        .host(&format!("[limiters.crm]\n{others}"))
+        .expect("valid");
+    let adopted = |lines: &str| {
+        let mut job = folder
+            .load(format!("{START}[rate_limit]\nname = 'crm'\n{lines}"))
+            .expect(lines);
+        job.adopt_limiter(Some(&host)).expect("it is there");
+        job.rate_limit
+    };
+    let expected = RateLimit {
+        name: Some("crm".to_owned()),
+        ..host.limiters["crm"].clone()
+    };
+    assert_eq!(adopted(""), expected);
+    let own = "max_cooldown = 8\npark = true\non_breach = 'resend'\nmax_breach_resends = 4\n\
+               watch_http = true\ncount_http_bytes = true\n";
+    let expected = RateLimit {
+        name: Some("crm".to_owned()),
+        max_cooldown: 8.0,
+        max_breach_resends: 4,
+        ..RateLimit::default()
+    };
+    assert_eq!(adopted(own), expected);
+    for definition in RateLimit::default().definitions() {
+        let key = definition.key;
+        let value = match key {
+            "name" => continue,
+            "day_time_zone" => "'UTC'",
+            "day_resets_at" => "'01:00'",
+            "state_file" => "'f'",
+            "scope" => "'http'",
+            "max_per_sec" | "max_bytes_per_min" | "max_per_day" => "5",
+            "breach_base_cooldown" | "breach_max_doublings" | "breach_quiet_window" => "5",
+            _ => {
+                assert!(
+                    others.contains(&format!("{key} = ")),
+                    "{key} is passed over"
+                );
+                continue;
+            }
+        };
+        let lines = format!("{START}[rate_limit]\nname = 'crm'\n{key} = {value}\n");
+        let error = folder.load(lines).expect_err(key);
+        assert!(error.contains("from the host file, where"), "{error}");
+    }
+}
+
+#[test]
+fn nothing_that_others_read_is_written_over() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("jobs")).expect("made");
+    std::os::unix::fs::symlink(folder.path("jobs"), folder.path("way")).expect("made");
+    std::os::unix::fs::symlink("jobs/b.toml", folder.path("link")).expect("made");
+    let job = |name: &str, lines: &str| {
+        let start = "component = '/c'\ninput = '/i'\n";
+        let path = folder.write(&format!("jobs/{name}.toml"), format!("{start}{lines}\n"));
+        Job::load(&path, &Overrides::default()).expect(lines)
+    };
+    let b = job("b", "");
+    let host = folder
+        .host("[budget]\n[control]\ndb = 'control'\n[limiters.x]\nstate_file = 'state'\n")
+        .expect("valid");
+    let (host_path, jobs) = (folder.path("host.toml"), folder.path("jobs"));
+    for output in [
+        "summary",
+        "rejects_csv",
+        "pool.failures_csv",
+        "pool.failed_items",
+        "journal.db",
+    ] {
+        for path in ["b.toml", "./../way/b.toml", "../link"] {
+            let a = job("a", &format!("{output} = '{path}'"));
+            for jobs in [[&a, &b], [&b, &a]] {
+                let error = fits_beside(jobs[1], &jobs[..1]).expect_err(path);
+                let error = folder.text(&error);
+                assert!(
+                    error.starts_with("jobs/a.toml:3: ")
+                        && error.contains("the job file (")
+                        && error.contains("b.toml"),
+                    "{error}"
+                );
+            }
+        }
+        for path in [
+            "../host.toml",
+            "../way/../host.toml",
+            "../control",
+            "../state",
+        ] {
+            let a = job("a", &format!("{output} = '{path}'"));
+            let error = fits_host_file(&a, &host_path, &host).expect_err(path);
+            assert!(
+                folder.text(&error).starts_with("jobs/a.toml:3: "),
+                "{error}"
+            );
+        }
+        let a = job("a", &format!("{output} = 'new.toml'"));
+        let error = fits_folder(&a, &folder.path("way")).expect_err("in the folder");
+        assert!(error.to_string().contains("job files"), "{error}");
+    }
+    let a = job("a", "usage.db = 'usage.toml'");
+    assert!(fits_folder(&a, &jobs).is_err());
+    for lines in ["summary = 'summary.json'", "summary = '../new.toml'"] {
+        let a = job("a", lines);
+        assert!(fits_folder(&a, &jobs).is_ok(), "{lines}");
+        assert!(fits_host_file(&a, &host_path, &host).is_ok() && fits_beside(&a, &[&b]).is_ok());
+    }
+    // The same control store for both is no clash.
+    let a = job("a", "control.db = '../control'");
+    assert!(fits_host_file(&a, &host_path, &host).is_ok());
 }
 
 #[test]

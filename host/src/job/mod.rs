@@ -117,11 +117,12 @@ pub struct Ready {
 impl Ready {
     /// Opens all that the job names. Compiling a component may take seconds.
     pub async fn prepare(
-        config: config::Job,
+        mut config: config::Job,
         shared: &Shared,
         mode: RunMode,
     ) -> Result<Self, PrepareError> {
         shared.fits(&config)?;
+        config.adopt_limiter(shared.host_file())?;
         let source = Source::open(&config.top.source_config())?;
         config
             .top

@@ -9,7 +9,7 @@ use crate::budget::{Share, sensors::Sensors};
 use crate::config::{self, ConfigError, HostFile};
 use crate::limiter::Limiter;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,8 +43,9 @@ impl Host {
         Some(new_budget(budget, &self.file.control))
     }
 
-    /// A job with a budget of its own cannot run under a shared one.
+    /// A job with a budget of its own cannot run under a shared one, and none may write over what the file names.
     pub fn fits(&self, job: &config::Job) -> Result<(), ConfigError> {
+        config::fits_host_file(job, &self.path, &self.file)?;
         if self.file.budget.is_none() || job.budget.is_none() {
             return Ok(());
         }
@@ -133,9 +134,34 @@ impl Shared {
         })
     }
 
-    /// A job with a budget of its own cannot run under a shared one.
+    /// A job with a budget of its own cannot run under a shared one, and none may write over what the host file
+    /// names.
     pub fn fits(&self, job: &config::Job) -> Result<(), ConfigError> {
         self.host.as_ref().map_or(Ok(()), |host| host.fits(job))
+    }
+
+    /// The jobs of a folder never run alone, so that none may have a budget of its own, and none may write over
+    /// their files.
+    pub fn fits_folder(&self, job: &config::Job, folder: &Path) -> Result<(), ConfigError> {
+        self.fits(job)?;
+        config::fits_folder(job, folder)?;
+        if job.budget.is_none() {
+            return Ok(());
+        }
+        let place = match &self.host {
+            Some(host) => format!("to {}", host.path.display()),
+            None => "to a host file and name that with --budget".to_owned(),
+        };
+        Err(job.refuse_budget(&format!(
+            "a job has a budget of its own only where it runs alone, and this one runs with all of --jobs {}; \
+             move the table {place}",
+            folder.display()
+        )))
+    }
+
+    /// What the jobs share, as written.
+    pub fn host_file(&self) -> Option<&HostFile> {
+        self.host.as_ref().map(|host| &host.file)
     }
 
     /// The job's limiter: its own, or the shared one that it names.
