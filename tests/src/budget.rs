@@ -624,6 +624,8 @@ fn a_host_survives_its_jobs_and_tells_its_user_how_they_are() {
     host.until("it is gone", |status| of(status, "long").is_null());
     world.add(&world.path("long.toml"));
     host.until("it runs again", |status| in_flight(status, "long") == 2);
+    // The next one begins the log anew.
+    let log = world.log();
     let second = world.host_command().output().expect("runs");
     assert_eq!(second.status.code(), Some(2), "another host has the socket");
     let (code, summaries) = host.end("-INT");
@@ -636,7 +638,6 @@ fn a_host_survives_its_jobs_and_tells_its_user_how_they_are() {
         "{summaries:?}"
     );
     assert!(!world.path("host.sock").exists());
-    let log = world.log();
     assert_eq!(log.matches("odd.toml is ignored").count(), 1, "{log}");
     let mut faults = log.lines().filter(|line| line.contains("is missing"));
     let named_once = |line: &str| line.matches("broken.toml").count() == 1;

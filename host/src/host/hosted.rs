@@ -257,9 +257,9 @@ fn prepare_here(
     let config = config::Job::load(&start.file, &Overrides::default());
     let config = config.map_err(|error| error.to_string())?;
     (start.accepts)(&config)?;
+    fits_beside(&config, live, &start.jobs)?;
     let fits = start.shared.fits_folder(&config, &start.folder);
     fits.map_err(|error| error.to_string())?;
-    fits_beside(&config, live, &start.jobs)?;
     let ready = runtime.block_on(async {
         tokio::select! {
             biased;

@@ -704,6 +704,15 @@ mod fair_shares {
         shares
     }
 
+    /// One at a time it would be minutes.
+    #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+    fn at_once<R>(share: impl FnOnce() -> R) -> R {
+        let started = std::time::Instant::now();
+        let shared = share();
+        assert!(started.elapsed() < Duration::from_secs(5));
+        shared
+    }
+
     fn huge_demand() -> impl Strategy<Value = Demand> {
         let size = || prop_oneof![0u32..50, any::<u32>(), u32::MAX - 2..=u32::MAX];
         let weight = prop_oneof![Just(1.0), 0.01f64..100.0, Just(1e-300), Just(1e300)];
@@ -761,10 +770,7 @@ mod fair_shares {
             slots in prop_oneof![any::<u32>(), u32::MAX - 2..=u32::MAX],
             demands in prop::collection::vec(huge_demand(), 0..12),
         ) {
-            let started = std::time::Instant::now();
-            let shares = shares(slots, &demands);
-            // One at a time it would be minutes.
-            prop_assert!(started.elapsed() < Duration::from_secs(5));
+            let shares = at_once(|| shares(slots, &demands));
             let wanted: u64 = demands.iter().map(|d| u64::from(d.cap)).sum();
             let sum: u64 = shares.iter().map(|share| u64::from(*share)).sum();
             prop_assert_eq!(sum, wanted.min(u64::from(slots)));
