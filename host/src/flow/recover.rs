@@ -243,7 +243,7 @@ impl<P: Plugin> Recover<P> {
             Some(slot) => slot,
             None => match self.pool.take().await {
                 Ok(slot) => slot,
-                Err(reason) => return cannot_start(reason),
+                Err(reason) => return CallReport::cannot_start(&reason),
             },
         };
         let started = Instant::now();
@@ -278,20 +278,6 @@ impl<P: Plugin> Recover<P> {
 
     fn say(&self, note: Note) {
         tracing::warn!(label = %self.label, "{note}");
-    }
-}
-
-/// No instance could be made: nothing was sent, so the batch is sent again after a pause.
-fn cannot_start(reason: String) -> CallReport {
-    CallReport {
-        end: CallEnd::Failed {
-            message: format!("cannot make an instance: {reason}"),
-            retryable: true,
-        },
-        breached: false,
-        elapsed: Duration::ZERO,
-        bytes: None,
-        dead: true,
     }
 }
 

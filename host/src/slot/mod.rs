@@ -48,6 +48,22 @@ pub struct CallReport {
     pub dead: bool,
 }
 
+impl CallReport {
+    /// No instance could be made: nothing was sent, so the batch is sent again after a pause.
+    pub(crate) fn cannot_start(reason: &str) -> Self {
+        Self {
+            end: CallEnd::Failed {
+                message: format!("cannot make an instance: {reason}"),
+                retryable: true,
+            },
+            breached: false,
+            elapsed: Duration::ZERO,
+            bytes: None,
+            dead: true,
+        }
+    }
+}
+
 /// What a call may ask of its job while it runs. Implemented by the job's limiter.
 pub trait CallServices: Send + Sync + 'static {
     /// The server refused a call that started at `call_started` for our rate. Starts or

@@ -8,9 +8,10 @@ use super::cache::{self, Cache, CacheError};
 use super::compile::{compile, compile_apart};
 use super::engine::{Settings, engine, tick};
 use super::http::{AllowError, AllowList, CaError, ClientPlan};
+use super::linker::linker;
 use super::sandbox::SandboxConfig;
 use super::size::size;
-use super::state::{State, linker};
+use super::state::State;
 use super::text;
 use super::world::{Unfit, World, one_line};
 use crate::report::log::escape_line;
@@ -19,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
-use wasmtime::component::{Component as Code, InstancePre};
+use wasmtime::component::{Component as Code, ComponentExportIndex, InstancePre};
 use wasmtime::{Engine, component};
 
 /// A component that is ready to make instances, with what its job allows it.
@@ -39,15 +40,27 @@ pub struct Component {
 /// How an instance's exports are found.
 #[derive(Clone)]
 pub(super) enum Exports {
-    Sync {
-        pre: InstancePre<State>,
-        processor: bindings::processor::GuestIndices,
-        describer: Option<bindings::describer::GuestIndices>,
-        /// Whether the component asks for `call-info`, whose idempotency key costs every call.
-        asks_call: bool,
-    },
-    /// Its instances are made elsewhere.
-    Async,
+    Sync(SyncExports),
+    Async(AsyncExports),
+}
+
+/// How the exports of a component of the sync world are found.
+#[derive(Clone)]
+pub(super) struct SyncExports {
+    pub(super) pre: InstancePre<State>,
+    pub(super) processor: bindings::processor::GuestIndices,
+    pub(super) describer: Option<bindings::describer::GuestIndices>,
+    /// Whether the component asks for `call-info`, whose idempotency key costs every call.
+    pub(super) asks_call: bool,
+}
+
+/// How the export of a component of the async world is found.
+#[derive(Clone)]
+pub(super) struct AsyncExports {
+    pub(super) pre: InstancePre<State>,
+    pub(super) process: ComponentExportIndex,
+    /// See [`SyncExports`].
+    pub(super) asks_call: bool,
 }
 
 /// A component cannot be used. The text is one line that says what to do.
@@ -274,38 +287,47 @@ fn say_cache(error: &CacheError) {
 }
 
 fn exports(path: &Path, engine: &Engine, code: &Code, world: World) -> Result<Exports, LoadError> {
-    if world.is_async() {
-        return Ok(Exports::Async);
-    }
     let own = |error: wasmtime::Error| LoadError::Engine(one_line(&error));
-    let linker = linker(engine).map_err(own)?;
+    let linker = linker(engine, world).map_err(own)?;
     let component = code.component_type();
     let pre = linker
         .instantiate_pre(code)
         .map_err(|error| LoadError::Import {
             path: path.to_owned(),
-            import: unknown_import(engine, &component, &error),
+            import: unknown_import(engine, &component, world, &error),
         })?;
+    let asks_call = component
+        .imports(engine)
+        .any(|(name, _)| name.starts_with("batchgate:batch/call@"));
+    if world.is_async() {
+        let process = World::async_processor(&component, engine)
+            .and_then(|name| code.get_export_index(None, &name))
+            .and_then(|processor| code.get_export_index(Some(&processor), "process-batch"))
+            .ok_or_else(|| LoadError::Engine("the async processor is gone".to_owned()))?;
+        return Ok(Exports::Async(AsyncExports {
+            pre,
+            process,
+            asks_call,
+        }));
+    }
     let processor = bindings::processor::GuestIndices::new(&pre).map_err(own)?;
     let describer = match world {
         World::DescribingBatch => Some(bindings::describer::GuestIndices::new(&pre).map_err(own)?),
         World::Batch | World::AsyncBatch => None,
     };
-    let asks_call = component
-        .imports(engine)
-        .any(|(name, _)| name.starts_with("batchgate:batch/call@"));
-    Ok(Exports::Sync {
+    Ok(Exports::Sync(SyncExports {
         pre,
         processor,
         describer,
         asks_call,
-    })
+    }))
 }
 
 /// Which import an error of the linker is about, and what is wrong with it.
 fn unknown_import(
     engine: &Engine,
     component: &component::types::Component,
+    world: World,
     error: &wasmtime::Error,
 ) -> String {
     let text = error.to_string();
@@ -325,8 +347,13 @@ fn unknown_import(
     } else {
         format!(" ({})", details.join(": "))
     };
+    let wasi = if world.is_async() {
+        "WASI 0.2 and 0.3"
+    } else {
+        "WASI 0.2"
+    };
     let line = format!(
-        "{name}, which this host does not offer{details}; it offers batchgate:batch@0.1.0, WASI 0.2 and \
+        "{name}, which this host does not offer{details}; it offers batchgate:batch@0.1.0, {wasi} and \
          wasi:config/store@0.2.0-rc.1"
     );
     text::cut(escape_line(&line).into_owned(), 1000, 0)

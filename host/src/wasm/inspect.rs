@@ -25,7 +25,8 @@ pub struct Inspection {
 /// A setting that an import may need.
 struct Need {
     setting: &'static str,
-    import: &'static str,
+    /// How the names of such imports begin.
+    imports: &'static [&'static str],
     /// What the import does where the job says nothing.
     without: &'static str,
 }
@@ -33,27 +34,27 @@ struct Need {
 const NEEDS: [Need; 5] = [
     Need {
         setting: "allow_hosts",
-        import: "wasi:http/outgoing-handler",
+        imports: &["wasi:http/outgoing-handler@", "wasi:http/client@"],
         without: "every request is denied",
     },
     Need {
         setting: "config",
-        import: "wasi:config/store",
+        imports: &["wasi:config/store"],
         without: "no key has a value",
     },
     Need {
         setting: "dirs",
-        import: "wasi:filesystem/preopens",
+        imports: &["wasi:filesystem/preopens"],
         without: "there are no files",
     },
     Need {
         setting: "env",
-        import: "wasi:cli/environment",
+        imports: &["wasi:cli/environment"],
         without: "there are no variables",
     },
     Need {
         setting: "sockets",
-        import: "wasi:sockets/",
+        imports: &["wasi:sockets/"],
         without: "every connection is denied",
     },
 ];
@@ -77,7 +78,10 @@ impl Inspection {
             .imports(engine)
             .filter_map(|(name, item)| names((name, item.ty)))
             .collect();
-        let needed = |need: &&Need| imports.iter().any(|import| import.starts_with(need.import));
+        let needed = |need: &&Need| {
+            let named = |name: &&str| imports.iter().any(|import| import.starts_with(name));
+            need.imports.iter().any(named)
+        };
         let needs = NEEDS
             .iter()
             .filter(needed)
@@ -147,6 +151,10 @@ fn limits(sandbox: &SandboxConfig) -> Vec<(&'static str, String)> {
             sandbox
                 .max_calls_per_instance
                 .map_or_else(|| "none".to_owned(), count),
+        ),
+        (
+            "calls_per_instance",
+            count(sandbox.calls_per_instance.into()),
         ),
         ("max_instance_memory", size(sandbox.recycle_above())),
         ("max_component_bytes", size(sandbox.max_component_bytes)),

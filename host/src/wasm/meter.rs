@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
-use wasmtime::{Store, UpdateDeadline};
+use wasmtime::{Store, StoreContextMut, UpdateDeadline};
 
 /// The guest time of one instance's present call. Shared with the epoch callback of its store; only
 /// the thread that polls the call touches it.
@@ -54,11 +54,23 @@ impl Meter {
 
     /// Has the store's guest give way at every tick, and end once it has spent its time.
     pub(super) fn install<T>(self: &Arc<Self>, store: &mut Store<T>) {
+        self.install_for(store, |_, spent, limit| Ok(spent >= limit));
+    }
+
+    /// The same where `exceeds` decides, given the guest time of all polls and the limit, in nanoseconds.
+    pub(super) fn install_for<T>(
+        self: &Arc<Self>,
+        store: &mut Store<T>,
+        mut exceeds: impl FnMut(StoreContextMut<'_, T>, u64, u64) -> wasmtime::Result<bool>
+        + Send
+        + Sync
+        + 'static,
+    ) {
         let meter = Arc::clone(self);
         store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(move |_| {
+        store.epoch_deadline_callback(move |store| {
             let present = meter.present(Instant::now());
-            if meter.spent(present) >= meter.limit_ns {
+            if exceeds(store, meter.spent(present), meter.limit_ns)? {
                 meter.exceeded.store(true, Relaxed);
                 return Ok(UpdateDeadline::Interrupt);
             }
@@ -188,6 +200,22 @@ pub(super) async fn run<F: Future>(
         Poll::Ready(Ran { result, at })
     })
     .await
+}
+
+/// Runs `activity` on the meter that was started with its instance, without a deadline.
+pub(super) async fn metered<F: Future>(meter: &Meter, mut activity: Pin<&mut F>) -> F::Output {
+    std::future::poll_fn(move |cx| {
+        meter.enter(Instant::now());
+        let polled = activity.as_mut().poll(cx);
+        meter.leave(Instant::now());
+        polled
+    })
+    .await
+}
+
+/// Returns once the call has taken longer than `limit` since its start.
+pub(super) async fn late(call: &Call, limit: Duration, timer: &mut Timer) {
+    std::future::poll_fn(|cx| poll_deadline(call, limit, timer, cx).map(|Late| ())).await;
 }
 
 /// Ready once the call is late. While it waits on our own limiter its deadline moves along.

@@ -1,13 +1,15 @@
 //! A loaded component at work for one job, with what all its slots share.
 
 use super::call::Services;
-use super::component::Component;
+use super::component::{Component, Exports, SyncExports};
+use super::concurrent::{Instances, SharedSlot};
 use super::guest_log::JobLog;
 use super::http::Client;
-use super::slot::WasmSlot;
+use super::slot::OwnSlot;
 use super::state::Shared;
 use super::text::Secrets;
-use crate::slot::{CallInfo, CallServices, Plugin};
+use crate::item::Item;
+use crate::slot::{CallInfo, CallReport, CallServices, Plugin, Slot};
 use std::sync::Arc;
 
 /// What a component works for.
@@ -24,8 +26,24 @@ pub struct Job<S> {
 }
 
 /// A loaded component at work for one job.
-pub struct WasmPlugin {
-    work: Arc<Work>,
+pub struct WasmPlugin(PluginKind);
+
+enum PluginKind {
+    /// Of the sync world.
+    Own {
+        work: Arc<Work>,
+        exports: SyncExports,
+    },
+    /// Of the async world.
+    Shared(Arc<Instances>),
+}
+
+/// A slot: an instance of its own, or a seat on one that it shares.
+pub struct WasmSlot(SlotKind);
+
+enum SlotKind {
+    Own(Box<OwnSlot>),
+    Shared(SharedSlot),
 }
 
 /// What a plugin's slots share.
@@ -56,18 +74,21 @@ impl WasmPlugin {
             sandbox: Arc::clone(&sandbox),
         };
         let log = JobLog::new(Arc::clone(&job.label), secrets.clone(), &sandbox);
-        Self {
-            work: Arc::new(Work {
-                component,
-                label: job.label,
-                run_id: job.run_id,
-                key_salt: job.key_salt,
-                services: job.services,
-                shared,
-                log,
-                secrets,
-            }),
-        }
+        let exports = component.exports.clone();
+        let work = Arc::new(Work {
+            component,
+            label: job.label,
+            run_id: job.run_id,
+            key_salt: job.key_salt,
+            services: job.services,
+            shared,
+            log,
+            secrets,
+        });
+        Self(match exports {
+            Exports::Sync(exports) => PluginKind::Own { work, exports },
+            Exports::Async(exports) => PluginKind::Shared(Instances::new(work, exports)),
+        })
     }
 }
 
@@ -75,7 +96,36 @@ impl Plugin for WasmPlugin {
     type Slot = WasmSlot;
 
     async fn start_slot(&self, number: usize) -> Result<WasmSlot, String> {
-        WasmSlot::start(&self.work, number).await
+        Ok(WasmSlot(match &self.0 {
+            PluginKind::Own { work, exports } => {
+                SlotKind::Own(Box::new(OwnSlot::start(work, exports, number).await?))
+            }
+            PluginKind::Shared(instances) => SlotKind::Shared(SharedSlot::start(instances).await?),
+        }))
+    }
+}
+
+impl Slot for WasmSlot {
+    async fn call(&mut self, items: &[Item], info: CallInfo) -> CallReport {
+        match &mut self.0 {
+            SlotKind::Own(slot) => slot.call(items, info).await,
+            SlotKind::Shared(slot) => slot.call(items, info).await,
+        }
+    }
+
+    async fn describe(&mut self, items: &[Item]) -> Option<String> {
+        match &mut self.0 {
+            SlotKind::Own(slot) => slot.describe(items).await,
+            // Its world has no describer.
+            SlotKind::Shared(_) => None,
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        match &self.0 {
+            SlotKind::Own(slot) => slot.is_dead(),
+            SlotKind::Shared(slot) => slot.is_dead(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::answer::{answered, late_reason, trap_reason};
 use super::bindings::types::Item as GuestItem;
 use super::bindings::{describer, processor};
 use super::call::Call;
-use super::component::Exports;
+use super::component::SyncExports;
 use super::engine::Place;
 use super::guest_log::GuestOutput;
 use super::key::idempotency_key;
@@ -34,7 +34,7 @@ const MAX_DESCRIPTION: usize = 64 << 10;
 const LOOK_AT_RESOURCES: u64 = 32;
 
 /// One instance, which runs one call at a time.
-pub struct WasmSlot {
+pub struct OwnSlot {
     work: Arc<Work>,
     store: Store<State>,
     processor: processor::Guest,
@@ -59,23 +59,22 @@ enum SlotState {
     Dead,
 }
 
-impl WasmSlot {
+impl OwnSlot {
     /// Makes the slot of this number with a fresh instance. The error is a line.
-    pub(super) async fn start(work: &Arc<Work>, number: usize) -> Result<Self, String> {
+    pub(super) async fn start(
+        work: &Arc<Work>,
+        exports: &SyncExports,
+        number: usize,
+    ) -> Result<Self, String> {
         let component = &work.component;
         let sandbox = &component.sandbox;
         let named = |problem: String| format!("component {}: {problem}", component.path.display());
-        let Exports::Sync {
+        let SyncExports {
             pre,
             processor,
             describer,
             asks_call,
-        } = component.exports.clone()
-        else {
-            return Err(named(
-                "is of the async world, which this host does not run yet".to_owned(),
-            ));
-        };
+        } = exports.clone();
         let place = Place::take(component.settings).map_err(named)?;
         let stdout = GuestOutput::new(Arc::clone(&work.log), number);
         let stderr = GuestOutput::new(Arc::clone(&work.log), number);
@@ -192,7 +191,7 @@ impl WasmSlot {
     }
 }
 
-impl Slot for WasmSlot {
+impl Slot for OwnSlot {
     async fn call(&mut self, items: &[Item], info: CallInfo) -> CallReport {
         let key = if self.asks_call {
             idempotency_key(&self.work.label, &self.work.key_salt, items)

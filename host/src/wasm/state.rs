@@ -3,17 +3,18 @@
 use super::bindings;
 use super::call::Call;
 use super::guest_log::GuestOutput;
-use super::http::{Client, Hooks, bound};
+use super::http::{Client, Hooks};
 use super::limits::Limits;
 use super::sandbox::SandboxConfig;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use wasmtime::component::{HasSelf, Linker, ResourceTable};
+use wasmtime::component::{GuestTaskId, ResourceTable};
 use wasmtime::{Engine, Store};
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxView, WasiView};
-use wasmtime_wasi_config::{WasiConfig, WasiConfigVariables};
+use wasmtime_wasi_config::WasiConfigVariables;
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 /// The state of one instance's store.
@@ -22,12 +23,24 @@ pub(super) struct State {
     table: ResourceTable,
     http: WasiHttpCtx,
     hooks: Hooks,
-    config: Arc<WasiConfigVariables>,
+    pub(super) config: Arc<WasiConfigVariables>,
     deadline_ms: u64,
     count_http_bytes: bool,
+    /// Whom the guest's tasks work for, in the async world. A task's number is used again once it is gone, so
+    /// there are no more of them than tasks at a time.
+    callers: HashMap<GuestTaskId, Caller>,
+    /// Guest time that was spent for no call: by start functions.
+    start_ns: u64,
     pub(super) limits: Limits,
     stdout: GuestOutput,
     stderr: GuestOutput,
+}
+
+/// A call of the async world.
+struct Caller {
+    call: Arc<Call>,
+    /// Guest time.
+    spent_ns: u64,
 }
 
 /// What the instances of one job share.
@@ -71,6 +84,8 @@ pub(super) fn store(
         config: Arc::clone(&shared.config),
         deadline_ms: u64::try_from(sandbox.call_timeout.as_millis()).unwrap_or(u64::MAX),
         count_http_bytes: sandbox.count_http_bytes,
+        callers: HashMap::new(),
+        start_ns: 0,
         limits: Limits::new(sandbox),
         stdout,
         stderr,
@@ -79,6 +94,10 @@ pub(super) fn store(
     store.limiter(|state| &mut state.limits);
     store.set_max_component_handles(resources);
     store.set_hostcall_fuel(MAX_ANSWER_BYTES);
+    if let Some(tasks) = store.concurrent_resource_table() {
+        // Of the async world: its tasks, streams and futures, which take a few entries each.
+        tasks.set_max_capacity(resources.saturating_mul(4));
+    }
     Ok(store)
 }
 
@@ -130,6 +149,33 @@ impl State {
         self.hooks.call = call;
     }
 
+    /// Has a task of the guest work for a call from now on.
+    pub(super) fn begin_task(&mut self, task: GuestTaskId, call: Arc<Call>) {
+        self.limits.forget();
+        self.callers.insert(task, Caller { call, spent_ns: 0 });
+    }
+
+    /// Has the host work for the call of a task until the next one asks something of it.
+    pub(super) fn serve_task(&mut self, task: Option<GuestTaskId>) {
+        if let Some(caller) = task.and_then(|task| self.callers.get(&task)) {
+            self.hooks.call = Arc::clone(&caller.call);
+        }
+    }
+
+    /// Charges guest time, in nanoseconds, to the call of a task, and returns what that call has spent.
+    pub(super) fn charge(&mut self, task: Option<GuestTaskId>, spent_ns: u64) -> u64 {
+        match task.and_then(|task| self.callers.get_mut(&task)) {
+            Some(caller) => {
+                caller.spent_ns = caller.spent_ns.saturating_add(spent_ns);
+                caller.spent_ns
+            }
+            None => {
+                self.start_ns = self.start_ns.saturating_add(spent_ns);
+                self.start_ns
+            }
+        }
+    }
+
     /// Writes what the guest has left unfinished in its log.
     pub(super) fn end_lines(&self) {
         self.stdout.end_line();
@@ -140,21 +186,6 @@ impl State {
     pub(super) fn resources(&mut self) -> usize {
         self.table.iter_mut().count()
     }
-}
-
-/// Everything that a component of the sync world may import.
-pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
-    let mut linker = Linker::new(engine);
-    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
-    bound(&mut linker)?;
-    wasmtime_wasi_config::add_to_linker(&mut linker, |state: &mut State| {
-        WasiConfig::from(&*state.config)
-    })?;
-    bindings::types::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
-    bindings::limiter::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
-    bindings::call::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
-    Ok(linker)
 }
 
 impl bindings::types::Host for State {}

@@ -45,6 +45,15 @@ impl World {
         has("async-processor") && !has("processor")
     }
 
+    /// The full name of the async processor that a component exports.
+    pub(super) fn async_processor(component: &Component, engine: &Engine) -> Option<String> {
+        let full = format!("{PACKAGE}async-processor@");
+        let mut names = component.exports(engine).map(|(name, _)| name);
+        names
+            .find(|name| name.starts_with(&full))
+            .map(str::to_owned)
+    }
+
     /// Finds the world.
     pub(super) fn of(component: &Component, engine: &Engine) -> Result<Self, Unfit> {
         let sync = find(component, engine, "processor")?;

@@ -2,6 +2,7 @@
 
 mod cache;
 mod calls;
+mod concurrent;
 mod hostile;
 mod http;
 mod leak;

@@ -11,6 +11,7 @@ mod entry;
 mod hooks;
 mod pool;
 mod requests;
+mod requests_async;
 mod resolve;
 mod target;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use resolve::{Resolver, SystemResolver};
 
 pub(super) use hooks::Hooks;
 pub(super) use requests::bound;
+pub(super) use requests_async::bound_async;
 
 use super::call::Call;
 use super::sandbox::SandboxConfig;

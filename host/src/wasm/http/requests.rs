@@ -10,16 +10,16 @@ use wasmtime_wasi_http::p2::bindings::http::types::{HostOutgoingRequest as _, Me
 use wasmtime_wasi_http::p2::types::HostOutgoingRequest;
 
 /// The longest method that means something to a server is much shorter.
-const MAX_METHOD: usize = 32;
+pub(super) const MAX_METHOD: usize = 32;
 /// A name of 253 bytes, a port, and room.
-const MAX_AUTHORITY: usize = 300;
+pub(super) const MAX_AUTHORITY: usize = 300;
 /// Servers refuse longer ones.
-const MAX_PATH: usize = 8 << 10;
+pub(super) const MAX_PATH: usize = 8 << 10;
 
 /// The version that wasmtime implements; guests built for another 0.2 get the same.
 const TYPES: &str = "wasi:http/types@0.2.12";
 
-type Set = wasmtime::Result<(Result<(), ()>,)>;
+pub(super) type Set = wasmtime::Result<(Result<(), ()>,)>;
 
 /// Replaces the functions that set such a text by ones that refuse it beyond its limit.
 pub(in crate::wasm) fn bound<T: WasiHttpView + 'static>(
