@@ -1,4 +1,4 @@
-# Components: one example a language, and the guests that the tests run.
+# Components: the examples, one a language and more for the async world, and the guests that the tests run.
 #
 #   make guests         all of them, at target/guests/NAME.wasm, several at once
 #   make guest-rust     one language's example; so for each of LANGUAGES
@@ -11,7 +11,7 @@
 CARGO ?= cargo
 GUESTS := target/guests
 PYTHON_TOOLS := target/tools/python
-LANGUAGES := rust js python c go
+LANGUAGES := rust js python c go rust-async python-async
 TOOLS := target/tools/rust-wasm.env target/tools/bin/wasm-tools examples/js/node_modules/.package-lock.json \
 	$(PYTHON_TOOLS)/bin/componentize-py target/tools/c.installed target/tools/go.installed
 
@@ -48,6 +48,11 @@ $(GUESTS)/rust.wasm: $(wildcard examples/rust/src/*.rs) examples/rust/Cargo.toml
 	+tools/build-rust-guest.sh examples/rust $@
 	@touch $@
 
+$(GUESTS)/rust-async.wasm: examples/rust-async/src/lib.rs examples/rust-async/Cargo.toml \
+		examples/rust-async/Cargo.lock examples/rust/src/answer.rs $(RUST_SDK) | target/tools/rust-wasm.env
+	+tools/build-rust-guest.sh examples/rust-async $@
+	@touch $@
+
 # The examples in other languages are built where they are, as their READMEs say; what that leaves there,
 # git ignores.
 sources = $(shell find $(addprefix examples/$(1)/,$(2)) -type f)
@@ -72,6 +77,12 @@ $(GUESTS)/python.wasm: $(wildcard examples/python/*.py) $(call sources,python,wi
 	cd examples/python && $(abspath $(PYTHON_TOOLS))/bin/componentize-py -d wit -w uploader \
 		componentize app -o uploader.wasm
 	$(call put,python)
+
+$(GUESTS)/python-async.wasm: $(wildcard examples/python-async/*.py) examples/python/answer.py \
+		$(call sources,python-async,wit) | $(PYTHON_TOOLS)/bin/componentize-py
+	cd examples/python-async && $(abspath $(PYTHON_TOOLS))/bin/componentize-py -d wit -w uploader \
+		componentize -p . -p ../python app -o uploader.wasm
+	$(call put,python-async)
 
 # C and Go share tools, which are installed one after the other.
 EXAMPLE = $(MAKE) --no-print-directory -C examples/$* TOOLS=$(abspath target/tools) \
@@ -102,17 +113,21 @@ $(GUESTS)/%.wasm: tests/guests/wat/%.wat | target/tools/bin/wasm-tools
 	@mkdir -p $(GUESTS)
 	target/tools/bin/wasm-tools parse $< -o $@
 
-RUST_PACKAGES := guest-sdk examples/rust tests/guests
+RUST_PACKAGES := guest-sdk examples/rust examples/rust-async tests/guests
 # Native builds of guests, apart from the host's own.
 NATIVE := CARGO_TARGET_DIR=target/guests-native
 
 test-guests: $(TOOLS) ## the SDK's and the examples' own tests
 	$(NATIVE) $(CARGO) test --release --locked --all-features --manifest-path guest-sdk/Cargo.toml
 	$(NATIVE) $(CARGO) test --release --locked --manifest-path examples/rust/Cargo.toml
+	$(NATIVE) $(CARGO) test --release --locked --manifest-path examples/rust-async/Cargo.toml
 	cd examples/js && npm test --silent
 	rm -rf examples/python/bindings
 	cd examples/python && $(abspath $(PYTHON_TOOLS))/bin/componentize-py -d wit -w uploader bindings bindings
 	cd examples/python && PYTHONPATH=bindings python3 -m unittest
+	rm -rf examples/python-async/bindings
+	cd examples/python-async && $(abspath $(PYTHON_TOOLS))/bin/componentize-py -d wit -w uploader bindings bindings
+	cd examples/python-async && PYTHONPATH=.:bindings:../python python3 -m unittest test_app.py
 	+$(MAKE) --no-print-directory -C examples/c TOOLS=$(abspath target/tools) test
 	+$(MAKE) --no-print-directory -C examples/go TOOLS=$(abspath target/tools) test
 

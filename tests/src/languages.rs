@@ -6,6 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const LANGUAGES: [&str; 5] = ["rust", "js", "python", "c", "go"];
+/// The examples of the async world: components beside those of the languages.
+const ASYNC: [&str; 2] = ["rust-async", "python-async"];
+
+/// All examples.
+fn examples() -> impl Iterator<Item = &'static str> {
+    LANGUAGES.into_iter().chain(ASYNC)
+}
 
 fn repository() -> PathBuf {
     target()
@@ -34,7 +41,7 @@ fn named(report: &Value, verdict: &str) -> Vec<String> {
 
 #[test]
 fn all_examples_keep_the_contract() {
-    for language in LANGUAGES {
+    for language in examples() {
         let output = check(&guest(language));
         let report = report(&output);
         let other = [named(&report, "failed"), named(&report, "does_not_apply")].concat();
@@ -96,7 +103,7 @@ fn in_flight(language: &str) -> f64 {
     let origin = api.origin();
     let toml = format!(
         "key = \"id\"\n[pool]\nworkers = 2\nbatch_size = 5\n[adaptive]\nmax_workers = 32\n\
-         [sandbox]\nallow_hosts = [\"{origin}\"]\n[config]\napi_url = \"{origin}/items\"\n"
+         [sandbox]\nallow_hosts = [\"{origin}\"]\ncalls_per_instance = 8\n[config]\napi_url = \"{origin}/items\"\n"
     );
     let ran = Job::new(&guest(language), &numbered_csv(6000), &toml).run(&[]);
     assert_eq!(
@@ -115,10 +122,14 @@ fn in_flight(language: &str) -> f64 {
 
 #[test]
 fn all_are_tuned_alike() {
-    let medians = LANGUAGES.map(in_flight);
+    let medians: Vec<_> = examples().map(in_flight).collect();
     let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
     let most = medians.iter().copied().fold(0.0, f64::max);
-    assert!(most - least <= 1.0, "{LANGUAGES:?}: {medians:?} in flight");
+    assert!(
+        most - least <= 1.0,
+        "{:?}: {medians:?} in flight",
+        examples().collect::<Vec<_>>()
+    );
     assert!((7.0..=9.0).contains(&least), "{medians:?} at a knee of 8");
 }
 
@@ -126,7 +137,7 @@ fn all_are_tuned_alike() {
 fn every_copy_of_the_wit_is_the_contract() {
     let root = repository();
     let mut copies = 0;
-    for language in ["js", "python", "c", "go"] {
+    for language in ["js", "python", "c", "go", "python-async"] {
         let deps = root.join("examples").join(language).join("wit/deps");
         for package in std::fs::read_dir(&deps).expect("wit/deps") {
             let package = package.expect("an entry").path();
@@ -147,7 +158,19 @@ fn every_copy_of_the_wit_is_the_contract() {
             }
         }
     }
-    assert_eq!(copies, 4 * 5);
+    assert_eq!(copies, 4 * 5 + 4);
+    for copy in [
+        "batch.wit",
+        "deps/wasi-config/store.wit",
+        "deps/wasi-http-0.3/http.wit",
+        "deps/wasi-clocks-0.3/clocks.wit",
+    ] {
+        let read = |folder: &str| std::fs::read(root.join(folder).join(copy)).expect(copy);
+        assert!(
+            read("guest-sdk/wit") == read("wit"),
+            "{copy} of the SDK differs: run tools/sync-wit.sh"
+        );
+    }
 }
 
 /// What builds and tests a new plugin, with the tools of the repository in place of its own.
@@ -211,5 +234,56 @@ fn a_new_plugin_builds_passes_its_test_and_runs() {
         let ran = Job::new(&component, &numbered_csv(100), &toml).run(&[]);
         assert_eq!(ran.code, 0, "{language}: {}", ran.log);
         assert_eq!(api.stats()["distinct"], 100, "{language}");
+    }
+}
+
+#[test]
+fn a_component_says_its_world() {
+    for example in examples() {
+        let mut inspect = batchgate();
+        let output = inspect
+            .arg("inspect")
+            .arg(guest(example))
+            .arg("--json")
+            .output()
+            .expect("batchgate runs");
+        let world = match ASYNC.contains(&example) {
+            true => "async-batch-processor",
+            false => "batch-processor",
+        };
+        let inspection = report(&output);
+        assert_eq!(inspection["world"], world, "{example}");
+        let needs = inspection["needs"].as_array().expect("needs");
+        assert!(
+            needs.contains(&"allow_hosts".into()),
+            "{example}: {needs:?}"
+        );
+    }
+}
+
+#[test]
+fn calls_on_one_instance_wait_out_one_cooldown() {
+    for example in ASYNC {
+        let api = MockApi::start(&["--max-per-sec", "20", "--overhead-ms", "20", "--sigma", "0"]);
+        let origin = api.origin();
+        let toml = format!(
+            "key = \"id\"\n[pool]\nworkers = 10\nbatch_size = 5\n[rate_limit]\nbreach_base_cooldown = 2\n\
+             breach_max_doublings = 0\n[sandbox]\nallow_hosts = [\"{origin}\"]\ncalls_per_instance = 10\n\
+             [config]\napi_url = \"{origin}/items\"\n"
+        );
+        let ran = Job::new(&guest(example), &numbered_csv(300), &toml).run(&["--fixed"]);
+        let written = ran.adds_up().count("written");
+        assert_eq!((ran.code, written), (0, 300), "{example}: {}", ran.log);
+        assert!(ran.count("breaches") >= 1, "{example}: {}", ran.log);
+        // Whatever was in flight at the refusal has come by half a second later; then all is quiet.
+        let log = api.log();
+        let time = |row: &Value| row["t"].as_f64().expect("a time");
+        let refused = log.iter().find(|row| row["status"] == 429);
+        let refused = time(refused.expect("the server refuses"));
+        let early: Vec<_> = log
+            .iter()
+            .filter(|row| (refused + 0.5..refused + 1.8).contains(&time(row)))
+            .collect();
+        assert!(early.is_empty(), "{example}: {early:?}");
     }
 }
