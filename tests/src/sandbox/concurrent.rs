@@ -426,7 +426,8 @@ fn measure_a_thousand_calls_on_one_instance() {
         let (first, second) = (round(&plugin).await, round(&plugin).await);
         let stats = api.stats();
         println!("{CALLS} calls: {first:?}, with open connections {second:?}; {stats}");
-        assert_eq!(stats["max_in_flight"], CALLS);
+        // On a busy machine the first are answered before the last are sent.
+        assert!(stats["max_in_flight"].as_u64() >= Some(CALLS as u64 * 9 / 10));
         // The server's own time is in each: 100 ms and what it takes to answer so many.
         let served = api
             .log()
