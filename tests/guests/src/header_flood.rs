@@ -8,7 +8,9 @@ fn process(_: Vec<batchgate_guest::Item>) -> Result<u64, batchgate_guest::BatchE
     let fields = Fields::new();
     for n in 0_u64.. {
         if let Err(error) = fields.append(&format!("x-{n}"), &[b'x'; 1000]) {
-            return Err(batchgate_guest::BatchError::failed(format!("after {n}: {error:?}")));
+            return Err(batchgate_guest::BatchError::failed(format!(
+                "after {n}: {error:?}"
+            )));
         }
     }
     Ok(0)

@@ -4,7 +4,16 @@
 batchgate_guest::export!(process);
 
 fn process(items: Vec<batchgate_guest::Item>) -> Result<u64, batchgate_guest::BatchError> {
-    let many: u64 = items[0].text()?.parse().map_err(batchgate_guest::BatchError::fatal)?;
-    let failure = |n| batchgate_guest::ItemFailure { index: n / 2, message: String::new(), retryable: true };
-    Err(batchgate_guest::BatchError::Partial((0..many).map(failure).collect()))
+    let many: u64 = items[0]
+        .text()?
+        .parse()
+        .map_err(batchgate_guest::BatchError::fatal)?;
+    let failure = |n| batchgate_guest::ItemFailure {
+        index: n / 2,
+        message: String::new(),
+        retryable: true,
+    };
+    Err(batchgate_guest::BatchError::Partial(
+        (0..many).map(failure).collect(),
+    ))
 }

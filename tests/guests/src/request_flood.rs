@@ -16,9 +16,13 @@ fn process(_: Vec<batchgate_guest::Item>) -> Result<u64, batchgate_guest::BatchE
         let _ = request.set_path_with_query(Some(&path));
         let _ = request.set_path_with_query(Some(&path[..8_000]));
         let _ = request.set_authority(Some(&path[1..]));
-        let body = request.body().map_err(|()| batchgate_guest::BatchError::fatal("no body"))?;
+        let body = request
+            .body()
+            .map_err(|()| batchgate_guest::BatchError::fatal("no body"))?;
         if let Ok(stream) = body.write() {
-            let _ = stream.check_write().and_then(|most| stream.write(&vec![1; most as usize]));
+            let _ = stream
+                .check_write()
+                .and_then(|most| stream.write(&vec![1; most as usize]));
             std::mem::forget(stream);
         }
         std::mem::forget(body);
