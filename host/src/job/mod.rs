@@ -11,6 +11,7 @@ mod shared;
 pub use sandbox::sandbox_config;
 pub use shared::{Host, Shared, budget_of};
 
+use crate::aside::aside;
 use crate::budget::Member;
 use crate::config::{self, ConfigError};
 use crate::flow::{self, ControlPoll, Describe, Parking, Records, Stop, Watch};
@@ -132,13 +133,12 @@ impl Ready {
         let sandbox = sandbox_config(&config, mode.cache_dir.clone());
         let component = {
             let path = config.top.component.clone();
-            let loaded =
-                tokio::task::spawn_blocking(move || Component::load(&path, &sandbox)).await;
+            let loaded = aside("batchgate-load", move || Component::load(&path, &sandbox)).await;
             match loaded {
                 Ok(component) => Arc::new(component?),
-                Err(panicked) => {
+                Err(problem) => {
                     return Err(PrepareError::Start(format!(
-                        "loading the component: {panicked}"
+                        "loading the component: {problem}"
                     )));
                 }
             }

@@ -10,6 +10,7 @@ mod call;
 mod compile;
 mod component;
 mod engine;
+mod files;
 mod guest_log;
 pub mod http;
 mod inspect;

@@ -147,7 +147,7 @@ impl Default for SandboxConfig {
             config: Vec::new(),
             cache_dir: None,
             compiler: None,
-            resolver: Arc::new(SystemResolver),
+            resolver: Arc::new(SystemResolver::default()),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::bindings;
 use super::call::Call;
+use super::files::only_files;
 use super::guest_log::GuestOutput;
 use super::http::{Client, Hooks, bound};
 use super::limits::Limits;
@@ -148,6 +149,7 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     bound(&mut linker)?;
+    only_files(&mut linker)?;
     wasmtime_wasi_config::add_to_linker(&mut linker, |state: &mut State| {
         WasiConfig::from(&*state.config)
     })?;
