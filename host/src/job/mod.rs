@@ -4,10 +4,12 @@
 //! Invariant: a [`Ready`] job has a component that was compiled and started once, an input whose header
 //! was read, and stores that were opened.
 
+mod folders;
 mod outputs;
 mod sandbox;
 mod shared;
 
+pub use folders::check_folders;
 pub use sandbox::sandbox_config;
 pub use shared::{Host, Shared, budget_of};
 
@@ -123,6 +125,7 @@ impl Ready {
         mode: RunMode,
     ) -> Result<Self, PrepareError> {
         shared.fits(&config)?;
+        check_folders(std::slice::from_ref(&config), mode.cache_dir.as_deref())?;
         let source = Source::open(&config.top.source_config())?;
         config
             .top

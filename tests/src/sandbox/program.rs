@@ -124,6 +124,20 @@ fn pipes_in_folders_hold_up_nobody() {
 }
 
 #[test]
+fn folders_that_hold_what_the_host_relies_on_are_refused() {
+    let wide = job("noop", &["{}"], "[sandbox]\ndirs = [\".::/d::rw\"]");
+    for options in [&["--check"][..], &[]] {
+        let ran = wide.run(options);
+        assert_eq!(ran.code, 2, "{}", ran.log);
+        let said: Vec<_> = ran.log.lines().collect();
+        assert_eq!(said.len(), 1, "{}", ran.log);
+        let named = said[0].contains("job.toml:5: [sandbox] dirs: the component may write to ")
+            && said[0].contains("which holds the job file, ");
+        assert!(named, "{}", ran.log);
+    }
+}
+
+#[test]
 fn a_flood_of_lines_is_counted_and_said_once() {
     let ran = job(
         "scripted",
