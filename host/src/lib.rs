@@ -19,6 +19,7 @@
 //! What is decided is decided in the crate `batchgate_policy`, which can do no I/O. Calls are made in
 //! [`wasm`], the one place of wasmtime; rows are written in [`store`], the one place of SQLite.
 
+mod aside;
 pub mod budget;
 pub mod check;
 pub mod cli;
@@ -30,6 +31,7 @@ pub mod job;
 pub mod limiter;
 mod link;
 pub mod mock_api;
+mod regular;
 pub mod replay;
 pub mod report;
 pub mod retry_after;

@@ -29,6 +29,42 @@ pub fn resolved(path: &Path) -> PathBuf {
     there.or_else(in_folder).unwrap_or(end)
 }
 
+/// Where a path leads, each link on the way included: by paths that have no link in them. The last is the
+/// file itself, whether it is there or not.
+pub fn stations(path: &Path) -> Vec<PathBuf> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let parts = |path: &Path| {
+        let parts = path.components().rev();
+        let parts = parts.map(|part| part.as_os_str().to_owned());
+        parts.collect::<Vec<_>>()
+    };
+    let (mut stations, mut links) = (Vec::new(), 0);
+    let mut here = PathBuf::new();
+    // The next part last.
+    let mut rest = parts(&path);
+    while let Some(part) = rest.pop() {
+        if part == "." {
+            continue;
+        }
+        if part == ".." {
+            here.pop();
+            continue;
+        }
+        let next = here.join(&part);
+        match fs::read_link(&next) {
+            Ok(target) if links < MOST_LINKS => {
+                links += 1;
+                // An absolute one begins with the root, which takes the place of all before.
+                rest.extend(parts(&target));
+                stations.push(next);
+            }
+            _ => here = next,
+        }
+    }
+    stations.push(here);
+    stations
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -55,5 +91,14 @@ mod tests {
         assert_eq!(resolved(&at("none/x")), at("none/x"));
         symlink("loop", at("loop")).unwrap();
         assert_eq!(end_of(&at("loop")), at("loop"));
+
+        let root = folder.path().canonicalize().unwrap();
+        let at_root = |name: &str| root.join(name);
+        let first = [at_root("first"), at_root("deep/second"), at_root("third")];
+        assert_eq!(stations(&at_root("first")), first);
+        symlink(at_root("deep"), at("folder")).unwrap();
+        let through = [at_root("folder"), at_root("deep/none/there")];
+        assert_eq!(stations(&at_root("folder/none/./x/../there")), through);
+        assert!(stations(&at_root("loop")).len() > 1);
     }
 }

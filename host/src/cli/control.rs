@@ -1,6 +1,7 @@
 //! `batchgate control`: sets, clears and shows live overrides.
 
 use super::usage::unless_closed;
+use crate::report::log::escape_line;
 use crate::store::control::{self, CLEARED, ControlEvent, LIVE_KEYS, LiveValue};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
@@ -226,15 +227,7 @@ pub(super) fn local_time(timestamp: f64) -> String {
 
 /// Text that stays on its line, whatever someone put into the database.
 pub(super) fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for char in text.chars() {
-        if char.is_control() {
-            line.extend(char.escape_default());
-        } else {
-            line.push(char);
-        }
-    }
-    line
+    escape_line(text).into_owned()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::control::{local_time, one_line};
 use super::usage::unless_closed;
+use crate::report::log::escape_json;
 use crate::store::journal::{ItemLook, Look, StateName, Subject, look};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -118,7 +119,7 @@ fn open(db: &Path, notes: &mut dyn Write) -> anyhow::Result<Option<Look>> {
 
 fn write_item(item: &ItemLook, json: bool, out: &mut dyn Write) -> io::Result<()> {
     if json {
-        return writeln!(out, "{}", serde_json::to_string(item)?);
+        return writeln!(out, "{}", escape_json(serde_json::to_string(item)?));
     }
     let key = item.key.as_deref().map_or("-".to_owned(), one_line);
     let reason = item
@@ -213,4 +214,36 @@ fn about(what: &str, subject: &Subject, out: &mut dyn Write) -> anyhow::Result<(
         None => writeln!(out, "{what}: {name} ({}; a stream)", subject.cut)?,
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_items_line_stays_in_its_place() {
+        let key = "a\u{202e}b\u{2028}\u{1b}[2J\u{9b}\n";
+        let item = ItemLook {
+            index: 3,
+            key: Some(key.to_owned()),
+            state: "failed",
+            reason: Some("no\u{2066}".to_owned()),
+            outcome: None,
+            attempts: None,
+        };
+        let written = |json| {
+            let mut out = Vec::new();
+            write_item(&item, json, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            written(false),
+            "3\ta\\u{202e}b\\u{2028}\\x1b[2J\\u{9b}\\n\tno\\u{2066}\n"
+        );
+        let json = written(true);
+        assert!(json.is_ascii(), "{json}");
+        let read: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read["key"], key);
+    }
 }

@@ -3,7 +3,7 @@
 use super::options::RunOptions;
 use crate::config;
 use crate::flow::{Stop, Watch};
-use crate::job::{Host, Ready, RunMode, Shared, budget_of};
+use crate::job::{Host, Ready, RunMode, Shared, budget_of, check_folders};
 use crate::report::log::Log;
 use crate::report::progress::{Display, Progress};
 use crate::report::summary::{Signal, Stopped, Summary, exit_code};
@@ -53,6 +53,7 @@ async fn run_all(
         rehearsal: options.check || options.dry_run,
         cache_dir: cache_dir(options.no_cache, options.cache_dir.as_deref()),
     };
+    check_folders(&jobs, mode.cache_dir.as_deref())?;
     // Whoever built it owns it: it runs until the last job has ended.
     let budget = budget_of(&jobs, host.as_ref())?;
     let shared = Shared::new(host, budget.as_ref().map(|budget| budget.borrow()))?;

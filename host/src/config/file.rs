@@ -3,7 +3,6 @@
 //! Invariant: whatever the file holds, the answer is its entries or one problem; a problem
 //! never quotes the file's text, which may hold secrets.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use toml_edit::{Document, Item, Key, TableLike, Value};
 use super::error::Problem;
 use super::origin::{Origin, one_line};
 use super::raw::{Raw, RawValue};
+use crate::regular;
 
 /// Bytes. A job file is written by hand; what is larger is another file, given by mistake.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -42,7 +42,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Raw)>, Problem> {
 
 fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?
+    regular::open(path)?
         .take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -41,6 +41,8 @@ table! {
     max_component_bytes: u64 = 128 << 20, Size::range(1 << 10, 1 << 30);
     /// Memory that compiling a component may take; it has a process of its own.
     max_compile_memory: u64 = 2 << 30, Size::range(64 << 20, 64 << 30);
+    /// Seconds that compiling a component may take; it has a process of its own.
+    max_compile_time: f64 = 120.0, TIMER;
     /// Length of an error's text; the rest is cut off.
     max_error_bytes: u64 = 16 << 10, Size::range(64, 16 << 20);
     /// Entries of a partial answer; a longer one counts as a trap.

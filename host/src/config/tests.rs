@@ -83,7 +83,7 @@ fn defaults() {
         sandbox.max_calls_per_instance=– sandbox.max_instance_memory=–
         sandbox.calls_per_instance=1 sandbox.max_stack=\"1_MiB\"
         sandbox.max_table_elements=100000 sandbox.max_tables=100 sandbox.max_instances=100
-        sandbox.max_resources=1000 sandbox.max_component_bytes=\"128_MiB\" sandbox.max_compile_memory=\"2_GiB\"
+        sandbox.max_resources=1000 sandbox.max_component_bytes=\"128_MiB\" sandbox.max_compile_memory=\"2_GiB\" sandbox.max_compile_time=120
         sandbox.max_error_bytes=\"16_KiB\" sandbox.max_partial_items=100000
         sandbox.max_log_line=\"8_KiB\" sandbox.max_log_lines_per_sec=100
         sandbox.max_header_bytes=\"16_KiB\" sandbox.max_random_bytes=\"1_MiB\"

@@ -20,6 +20,7 @@ pub use permission::Parking;
 pub use record::Records;
 pub use stop::Stop;
 
+use crate::aside::aside;
 use crate::budget::{self, Member, Refusal};
 use crate::item::Item;
 use crate::limiter::Limiter;
@@ -227,7 +228,7 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
     let closed = summary.clone();
     let complete = job.limit.is_none() && summary.is_through();
     // These may wait for a disk or another process's lock.
-    let kept = tokio::task::spawn_blocking(move || records.close(&closed, complete)).await;
+    let kept = aside("batchgate-close", move || records.close(&closed, complete)).await;
     if !kept.unwrap_or(false) && summary.stopped == Stopped::Completed {
         summary.stopped = Stopped::StoreError;
     }

@@ -4,13 +4,16 @@
 //! Invariant: a [`Ready`] job has a component that was compiled and started once, an input whose header
 //! was read, and stores that were opened.
 
+mod folders;
 mod outputs;
 mod sandbox;
 mod shared;
 
+pub use folders::check_folders;
 pub use sandbox::sandbox_config;
 pub use shared::{Host, Shared, budget_of};
 
+use crate::aside::aside;
 use crate::budget::Member;
 use crate::config::{self, ConfigError};
 use crate::flow::{self, ControlPoll, Describe, Parking, Records, Stop, Watch};
@@ -123,6 +126,7 @@ impl Ready {
     ) -> Result<Self, PrepareError> {
         shared.fits(&config)?;
         config.adopt_limiter(shared.host_file())?;
+        check_folders(std::slice::from_ref(&config), mode.cache_dir.as_deref())?;
         let source = Source::open(&config.top.source_config())?;
         config
             .top
@@ -133,13 +137,12 @@ impl Ready {
         let sandbox = sandbox_config(&config, mode.cache_dir.clone());
         let component = {
             let path = config.top.component.clone();
-            let loaded =
-                tokio::task::spawn_blocking(move || Component::load(&path, &sandbox)).await;
+            let loaded = aside("batchgate-load", move || Component::load(&path, &sandbox)).await;
             match loaded {
                 Ok(component) => Arc::new(component?),
-                Err(panicked) => {
+                Err(problem) => {
                     return Err(PrepareError::Start(format!(
-                        "loading the component: {panicked}"
+                        "loading the component: {problem}"
                     )));
                 }
             }

@@ -21,6 +21,7 @@ pub fn sandbox_config(job: &config::Job, cache_dir: Option<PathBuf>) -> SandboxC
         max_resources: sandbox.max_resources as usize,
         max_component_bytes: sandbox.max_component_bytes,
         max_compile_memory: sandbox.max_compile_memory,
+        max_compile_time: seconds(sandbox.max_compile_time),
         max_error_bytes: size(sandbox.max_error_bytes),
         max_partial_items: sandbox.max_partial_items as usize,
         max_log_line: size(sandbox.max_log_line),

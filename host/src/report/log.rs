@@ -14,7 +14,7 @@
 mod escape;
 mod queue;
 
-pub use escape::{escape_bytes, escape_line};
+pub use escape::{escape_bytes, escape_json, escape_line};
 
 use super::progress::Display;
 use queue::Queue;
@@ -275,7 +275,7 @@ fn render(style: Style, now: &jiff::ZonedDateTime, level: Level, content: Conten
                 fields: content.fields,
             };
             let text = serde_json::to_string(&line).expect("plain data with text for keys");
-            return escape::escape_json(text);
+            return escape_json(text);
         }
         Style::Plain => None,
         Style::Terminal { colours } => Some(colours),

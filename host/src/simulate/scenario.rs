@@ -86,7 +86,12 @@ const MOST_SECONDS: f64 = 1e6;
 impl Scenario {
     /// Reads a file: a list of scenarios, at least one.
     pub fn load(path: &Path) -> Result<Vec<Self>, ScenarioError> {
-        let text = std::fs::read(path).map_err(|source| ScenarioError::Read {
+        let read = || {
+            let mut text = Vec::new();
+            io::Read::read_to_end(&mut crate::regular::open(path)?, &mut text)?;
+            Ok(text)
+        };
+        let text = read().map_err(|source| ScenarioError::Read {
             path: path.to_owned(),
             source,
         })?;

@@ -48,18 +48,16 @@ impl<'a> Cache<'a> {
         digest: &str,
     ) -> Result<Option<Component>, CacheError> {
         let entry = self.entry(engine, digest);
-        if !entry.exists() {
+        if fs::symlink_metadata(&entry).is_err() {
             return Ok(None);
         }
         self.check_owner()?;
-        match verified(&entry).map_err(|problem| io_error(&entry, problem))? {
-            true => {
-                used_now(&entry);
-                Ok(deserialize_entry(engine, &entry).ok())
-            }
-            // It will be written anew.
-            false => Ok(None),
+        // What cannot be read as it was written will be written anew.
+        if !verified(&entry).unwrap_or(false) {
+            return Ok(None);
         }
+        used_now(&entry);
+        Ok(deserialize_entry(engine, &entry).ok())
     }
 
     /// Keeps code for the next start.
@@ -72,9 +70,10 @@ impl<'a> Cache<'a> {
         self.make_folder()?;
         self.check_owner()?;
         let entry = self.entry(engine, digest);
-        let sum = checksum(artifact).map_err(|problem| io_error(&entry, problem))?;
+        let record =
+            record(artifact, artifact.len() as u64).map_err(|problem| io_error(&entry, problem))?;
         // The sum first: an entry without its sum is damaged, a sum without its entry is nothing.
-        write(&sum_path(&entry), &sum)?;
+        write(&sum_path(&entry), &record)?;
         write(&entry, artifact)?;
         self.make_room(&entry);
         Ok(())
@@ -184,20 +183,48 @@ fn deserialize_entry(engine: &Engine, entry: &Path) -> wasmtime::Result<Componen
 
 /// Whether an entry is what was written.
 fn verified(entry: &Path) -> io::Result<bool> {
-    let sum = match fs::read(sum_path(entry)) {
-        Ok(sum) => sum,
-        Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(problem) => return Err(problem),
-    };
-    Ok(checksum(fs::File::open(entry)?)? == sum)
+    let mut known = Vec::new();
+    let sum = open_own(&sum_path(entry))?;
+    sum.take(RECORD as u64 + 1).read_to_end(&mut known)?;
+    let file = open_own(entry)?;
+    let bytes = file.metadata()?.len();
+    // Its length first, so that no more is read than was written.
+    if known.len() != RECORD || known[DIGEST..] != bytes.to_le_bytes() {
+        return Ok(false);
+    }
+    Ok(record(file.take(bytes), bytes)? == known)
 }
 
-fn checksum(mut from: impl Read) -> io::Result<Vec<u8>> {
+/// Opens a file of ours for reading: none that another user has, can change or is the other end of.
+fn open_own(path: &Path) -> io::Result<fs::File> {
+    let file = crate::regular::open_no_link(path)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = file.metadata()?;
+        let own = metadata.uid() == rustix::process::geteuid().as_raw();
+        if !own || metadata.mode() & 0o022 != 0 {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+    }
+    Ok(file)
+}
+
+/// Bytes of the record of an entry: its SHA-256, and its length.
+const RECORD: usize = DIGEST + 8;
+const DIGEST: usize = 32;
+
+/// The record of an entry of so many bytes.
+fn record(mut from: impl Read, bytes: u64) -> io::Result<Vec<u8>> {
     let mut sum = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
         match from.read(&mut buffer) {
-            Ok(0) => return Ok(sum.finalize().to_vec()),
+            Ok(0) => {
+                let mut record = sum.finalize().to_vec();
+                record.extend(bytes.to_le_bytes());
+                return Ok(record);
+            }
             Ok(read) => sum.update(&buffer[..read]),
             Err(problem) if problem.kind() == io::ErrorKind::Interrupted => {}
             Err(problem) => return Err(problem),
@@ -243,7 +270,11 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), CacheError> {
     let unique = format!("{}.{:x}.tmp", std::process::id(), rand::random::<u64>());
     let temporary = path.with_extension(unique);
     let written = (|| {
-        let mut file = fs::File::create_new(&temporary)?;
+        let mut options = fs::File::options();
+        // Whatever the umask says: what others may write to is not taken for ours.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.write(true).create_new(true).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, path)

@@ -4,16 +4,43 @@
 //! process that does it has limits on both, and its end is not the host's.
 
 use super::engine::{Settings, engine};
+use super::sandbox::SandboxConfig;
 use super::size::size;
 use super::world::one_line;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
-/// CPU seconds that compiling may take. The largest components known take a few.
-const MAX_CPU_SECONDS: u64 = 300;
 /// How much of what the process says is kept.
 const MAX_SAID: u64 = 64 << 10;
+
+/// What the process may take.
+pub(super) struct Limits {
+    memory: u64,
+    time: Duration,
+}
+
+impl Limits {
+    pub(super) fn of(sandbox: &SandboxConfig) -> Self {
+        Self {
+            memory: sandbox.max_compile_memory,
+            time: sandbox.max_compile_time,
+        }
+    }
+
+    /// The process ends itself after so many CPU seconds, should nobody be left to end it.
+    fn cpu_seconds(&self) -> u64 {
+        let threads =
+            std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+        self.time
+            .as_secs()
+            .saturating_add(1)
+            .saturating_mul(threads)
+    }
+}
 
 /// Compiles here and now. The error is what is wrong with the component.
 pub(super) fn compile(bytes: &[u8], settings: Settings) -> Result<Vec<u8>, String> {
@@ -41,7 +68,7 @@ pub(super) fn compile_apart(
     program: &Path,
     bytes: &[u8],
     settings: Settings,
-    max_memory: u64,
+    limits: &Limits,
 ) -> Result<Vec<u8>, String> {
     let problem =
         |problem: io::Error| format!("cannot be compiled: {}: {problem}", program.display());
@@ -49,7 +76,8 @@ pub(super) fn compile_apart(
     command
         .arg("compile")
         .args(settings.arguments())
-        .arg(max_memory.to_string());
+        .arg(limits.memory.to_string())
+        .arg(limits.cpu_seconds().to_string());
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -58,7 +86,17 @@ pub(super) fn compile_apart(
     let (input, mut output, errors) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let mut artifact = Vec::new();
+    let late = AtomicBool::new(false);
     let said = std::thread::scope(|scope| {
+        let (ended, end) = mpsc::channel::<()>();
+        let (child, late) = (&mut child, &late);
+        scope.spawn(move || {
+            if end.recv_timeout(limits.time) == Err(RecvTimeoutError::Timeout) {
+                late.store(true, Relaxed);
+                // Its output ends with it, and so does the wait below.
+                let _ = child.kill();
+            }
+        });
         scope.spawn(move || {
             // A process that reads no further says why by its end.
             let _ = input.map(|mut input| input.write_all(bytes));
@@ -75,6 +113,7 @@ pub(super) fn compile_apart(
             .as_mut()
             .map_or(Ok(0), |output| output.read_to_end(&mut artifact));
         let said = said.join().unwrap_or_default();
+        drop(ended);
         read.map(|_| said)
     });
     let status = child.wait().map_err(problem)?;
@@ -86,11 +125,14 @@ pub(super) fn compile_apart(
         _ if OUT_OF_MEMORY.iter().any(|sign| said.contains(sign)) => {
             format!(
                 "cannot be compiled in {} of memory (max_compile_memory)",
-                size(max_memory)
+                size(limits.memory)
             )
         }
-        _ if is_out_of_time(&status) => {
-            format!("cannot be compiled in {MAX_CPU_SECONDS} s of CPU time")
+        _ if late.load(Relaxed) || is_out_of_time(&status) => {
+            format!(
+                "cannot be compiled in {} s (max_compile_time)",
+                limits.time.as_secs_f64()
+            )
         }
         Some(line) => line.to_owned(),
         None => format!("cannot be compiled: the process for it ended without a word ({status})"),
@@ -122,12 +164,14 @@ pub(crate) fn compile_for_parent(
     mut input: impl Read,
     mut output: impl Write,
 ) -> Result<(), String> {
-    let [settings @ .., max_memory] = arguments else {
+    let [settings @ .., max_memory, max_cpu_seconds] = arguments else {
         return Err(WRONG_ARGUMENTS.to_owned());
     };
     let settings = Settings::from_arguments(settings).ok_or(WRONG_ARGUMENTS)?;
     let max_memory = max_memory.parse().map_err(|_| WRONG_ARGUMENTS)?;
-    limit(max_memory).map_err(|problem| format!("the process cannot be limited: {problem}"))?;
+    let max_cpu_seconds = max_cpu_seconds.parse().map_err(|_| WRONG_ARGUMENTS)?;
+    limit(max_memory, max_cpu_seconds)
+        .map_err(|problem| format!("the process cannot be limited: {problem}"))?;
     let mut bytes = Vec::new();
     input
         .read_to_end(&mut bytes)
@@ -140,11 +184,11 @@ pub(crate) fn compile_for_parent(
 const WRONG_ARGUMENTS: &str = "compile is for the host's own use";
 
 #[cfg(unix)]
-fn limit(max_memory: u64) -> io::Result<()> {
+fn limit(max_memory: u64, max_cpu_seconds: u64) -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     for (resource, most) in [
         (Resource::Data, max_memory),
-        (Resource::Cpu, MAX_CPU_SECONDS),
+        (Resource::Cpu, max_cpu_seconds),
         (Resource::Core, 0),
     ] {
         // Whoever started us may allow less.
@@ -162,6 +206,6 @@ fn limit(max_memory: u64) -> io::Result<()> {
 }
 
 #[cfg(not(unix))]
-fn limit(_: u64) -> io::Result<()> {
+fn limit(_: u64, _: u64) -> io::Result<()> {
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use super::bindings;
 use super::cache::{self, Cache, CacheError};
-use super::compile::{compile, compile_apart};
+use super::compile::{Limits, compile, compile_apart};
 use super::engine::{Settings, engine, tick};
 use super::http::{AllowError, AllowList, CaError, ClientPlan};
 use super::linker::linker;
@@ -14,6 +14,7 @@ use super::size::size;
 use super::state::State;
 use super::text;
 use super::world::{Unfit, World, one_line};
+use crate::regular;
 use crate::report::log::escape_line;
 use sha2::{Digest, Sha256};
 use std::io;
@@ -192,11 +193,8 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
         path: path.to_owned(),
         problem,
     };
-    let file = std::fs::File::open(path).map_err(error)?;
+    let file = regular::open(path).map_err(error)?;
     let metadata = file.metadata().map_err(error)?;
-    if metadata.is_dir() {
-        return Err(error(io::ErrorKind::IsADirectory.into()));
-    }
     let too_large = |bytes| LoadError::TooLarge {
         path: path.to_owned(),
         bytes,
@@ -205,7 +203,7 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
     if metadata.len() > limit {
         return Err(too_large(metadata.len()));
     }
-    // The file may be a pipe, or grow.
+    // The file may grow.
     let mut bytes = Vec::new();
     io::Read::read_to_end(
         &mut io::Read::take(file, limit.saturating_add(1)),
@@ -220,6 +218,10 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
 
 /// Says what a file is that is no component.
 fn check_kind(path: &Path, bytes: &[u8]) -> Result<(), LoadError> {
+    let not_component = |problem: String| LoadError::NotComponent {
+        path: path.to_owned(),
+        problem,
+    };
     let problem = match bytes {
         [] => "is empty",
         [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => {
@@ -231,15 +233,25 @@ fn check_kind(path: &Path, bytes: &[u8]) -> Result<(), LoadError> {
             Ok(text) if text.starts_with("(module") => {
                 "is a core WebAssembly module in text form, not a component"
             }
-            Ok(text) if text.starts_with('(') || text.starts_with(";;") => return Ok(()),
+            Ok(text) if text.starts_with('(') || text.starts_with(";;") => {
+                if bytes.len() > MAX_TEXT {
+                    return Err(not_component(format!(
+                        "is text of {} bytes, and text is read up to {}; make it binary first: \
+                         wasm-tools parse FILE.wat -o FILE.wasm",
+                        bytes.len(),
+                        size(MAX_TEXT as u64)
+                    )));
+                }
+                return Ok(());
+            }
             _ => "is not WebAssembly: neither a binary component nor the text of one",
         },
     };
-    Err(LoadError::NotComponent {
-        path: path.to_owned(),
-        problem: problem.to_owned(),
-    })
+    Err(not_component(problem.to_owned()))
 }
+
+/// Reading text can take time that grows with the square of its length.
+const MAX_TEXT: usize = 1 << 20;
 
 /// The component's code: compiled at a former start, or now.
 fn code(
@@ -250,12 +262,14 @@ fn code(
     digest: &str,
     bytes: &[u8],
 ) -> Result<Code, LoadError> {
-    let cache = sandbox.cache_dir.as_deref().map(Cache::new);
-    if let Some(cache) = &cache {
-        match cache.load(engine, digest) {
-            Ok(Some(code)) => return Ok(code),
-            Ok(None) => {}
-            Err(error) => say_cache(&error),
+    let mut cache = sandbox.cache_dir.as_deref().map(Cache::new);
+    match cache.as_ref().map(|cache| cache.load(engine, digest)) {
+        Some(Ok(Some(code))) => return Ok(code),
+        Some(Ok(None)) | None => {}
+        Some(Err(error)) => {
+            say_cache(&error);
+            // It would only fail again.
+            cache = None;
         }
     }
     let unfit = |problem: String| LoadError::NotComponent {
@@ -263,7 +277,7 @@ fn code(
         problem,
     };
     let artifact = match &sandbox.compiler {
-        Some(program) => compile_apart(program, bytes, settings, sandbox.max_compile_memory),
+        Some(program) => compile_apart(program, bytes, settings, &Limits::of(sandbox)),
         None => compile(bytes, settings),
     };
     let artifact = artifact.map_err(unfit)?;

@@ -159,6 +159,7 @@ fn limits(sandbox: &SandboxConfig) -> Vec<(&'static str, String)> {
         ("max_instance_memory", size(sandbox.recycle_above())),
         ("max_component_bytes", size(sandbox.max_component_bytes)),
         ("max_compile_memory", size(sandbox.max_compile_memory)),
+        ("max_compile_time", seconds(sandbox.max_compile_time)),
         ("max_error_bytes", size(sandbox.max_error_bytes as u64)),
         ("max_partial_items", count(sandbox.max_partial_items as u64)),
         ("max_log_line", size(sandbox.max_log_line as u64)),

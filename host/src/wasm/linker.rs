@@ -1,6 +1,7 @@
 //! What a component may import, by its world.
 
 use super::bindings;
+use super::files::only_files;
 use super::http::{bound, bound_async};
 use super::state::State;
 use super::world::World;
@@ -20,6 +21,7 @@ pub(super) fn linker(engine: &Engine, world: World) -> wasmtime::Result<Linker<S
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     bound(&mut linker)?;
+    only_files(&mut linker)?;
     wasmtime_wasi_config::add_to_linker(&mut linker, |state: &mut State| {
         WasiConfig::from(&*state.config)
     })?;

@@ -11,6 +11,7 @@ mod compile;
 mod component;
 mod concurrent;
 mod engine;
+mod files;
 mod guest_log;
 pub mod http;
 mod inspect;

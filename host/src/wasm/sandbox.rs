@@ -31,6 +31,8 @@ pub struct SandboxConfig {
     pub max_component_bytes: u64,
     /// Memory that compiling the component may take, where it has a process of its own.
     pub max_compile_memory: u64,
+    /// Wall clock for compiling the component, where it has a process of its own.
+    pub max_compile_time: Duration,
     /// Length of one returned error text; the rest is cut.
     pub max_error_bytes: usize,
     /// Entries of a partial answer. A longer one ends the call as a trap, for cutting it would
@@ -125,6 +127,7 @@ impl Default for SandboxConfig {
             max_resources: 1000,
             max_component_bytes: 128 << 20,
             max_compile_memory: 2 << 30,
+            max_compile_time: Duration::from_secs(120),
             max_error_bytes: 16 << 10,
             max_partial_items: 100_000,
             max_log_line: 8 << 10,
@@ -147,7 +150,7 @@ impl Default for SandboxConfig {
             config: Vec::new(),
             cache_dir: None,
             compiler: None,
-            resolver: Arc::new(SystemResolver),
+            resolver: Arc::new(SystemResolver::default()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::server::Server;
 use super::*;
 use crate::support::{Job, numbered_csv};
+use std::os::unix::fs::MetadataExt;
 
 fn caching(folder: &Path) -> SandboxConfig {
     SandboxConfig {
@@ -80,6 +81,54 @@ fn compiled_code_is_kept() {
         ..SandboxConfig::default()
     };
     load(&guest("noop"), &nowhere);
+}
+
+/// Whatever else lies in an entry's place is neither waited for, nor read to its end, nor run.
+#[test]
+fn what_lies_in_an_entrys_place_is_looked_at_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let sandbox = caching(folder.path());
+    load(&guest("noop"), &sandbox);
+    let names = files(folder.path());
+    assert_eq!(names.len(), 2, "{names:?}");
+    for path in names {
+        for command in [
+            "rm \"$1\"; mkfifo \"$1\"",
+            "rm \"$1\"; ln -s /dev/zero \"$1\"",
+            "mv \"$1\" \"$1.real\"; ln -s \"$1.real\" \"$1\"",
+            "chmod 666 \"$1\"",
+            "truncate -s 1T \"$1\"",
+        ] {
+            let done = std::process::Command::new("sh")
+                .args(["-c", command, "sh"])
+                .arg(&path)
+                .status();
+            assert!(done.unwrap().success());
+            load(&guest("noop"), &sandbox);
+            let made = std::fs::symlink_metadata(&path).unwrap();
+            assert!(
+                made.is_file() && made.len() < 1 << 30,
+                "{command}: {made:?}"
+            );
+            assert_eq!(made.mode() & 0o022, 0, "{command}");
+        }
+    }
+}
+
+/// A folder in an entry's place: the component is compiled each time, and that is said once.
+#[test]
+fn a_folder_in_an_entrys_place_is_said_once() {
+    let job = Job::new(&guest("noop"), &numbered_csv(3), "");
+    let cache = job.path("cache");
+    let options = ["--cache-dir", cache.to_str().unwrap()];
+    assert_eq!(job.run(&options).code, 0);
+    for path in files(&cache) {
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(path).unwrap();
+    }
+    let ran = job.run(&options);
+    assert_eq!(ran.code, 0, "{}", ran.log);
+    assert_eq!(ran.log.matches("is not cached").count(), 1, "{}", ran.log);
 }
 
 /// Hosts that start at once on an empty cache: each gets whole code, and nothing half written is left.

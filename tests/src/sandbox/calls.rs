@@ -414,6 +414,20 @@ fn nothing_is_given_that_the_job_does_not_name() {
             "written"
         );
         assert!(inner.join("b.txt").exists());
+
+        // What is neither a file nor a folder is not opened, so nothing waits for it.
+        let made = std::process::Command::new("mkfifo")
+            .arg(inner.join("pipe"))
+            .status();
+        assert!(made.unwrap().success());
+        let _socket = std::os::unix::net::UnixListener::bind(inner.join("socket")).unwrap();
+        for name in ["pipe", "socket"] {
+            for action in ["read", "write"] {
+                let script = format!(r#"{{"do":"{action}","path":"/data/{name}"}}"#);
+                let said = message(&mut writable, &script).await;
+                assert!(said.contains("not permitted"), "{script}: {said}");
+            }
+        }
     });
 }
 

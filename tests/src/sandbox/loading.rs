@@ -65,6 +65,15 @@ fn what_does_not_fit_is_named() {
             file("broken.wasm", b"\0asm\x0d\0\x01\0\xff\xff"),
             "is not a component that this host can run",
         ),
+        (
+            file(
+                "large.wat",
+                format!("(component){}", " ".repeat(1 << 20)).as_bytes(),
+            ),
+            "is text of 1048587 bytes, and text is read up to 1 MiB; make it binary first: wasm-tools parse",
+        ),
+        (fifo(folder.path()), "is not a regular file"),
+        ("/dev/zero".into(), "is not a regular file"),
         (folder.path().to_owned(), "is a directory"),
         (folder.path().join("missing"), "No such file"),
     ];
@@ -94,9 +103,56 @@ fn what_does_not_fit_is_named() {
     );
 }
 
+/// A pipe to which nobody writes.
+fn fifo(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    path
+}
+
+#[test]
+fn commands_wait_for_no_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = fifo(folder.path());
+    let fifo = fifo.to_str().unwrap();
+    for arguments in [
+        &["run", fifo][..],
+        &["inspect", fifo],
+        &["check", fifo],
+        &["run", "--component", fifo, "--input", "/dev/null"],
+        &["simulate", fifo],
+    ] {
+        let ran = batchgate().args(arguments).output().unwrap();
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(ran.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(
+            said.contains("is not a regular file"),
+            "{arguments:?}: {said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn compiling_has_a_limit_on_time() {
+    let hurried = SandboxConfig {
+        compiler: Some(batchgate().get_program().into()),
+        max_compile_time: Duration::from_millis(1),
+        ..SandboxConfig::default()
+    };
+    let error = Component::load(&guest("scripted"), &hurried);
+    let error = error.err().unwrap().to_string();
+    assert!(
+        error.ends_with("cannot be compiled in 0.001 s (max_compile_time)"),
+        "{error}"
+    );
+}
+
 #[test]
 fn what_the_job_names_must_be_there() {
     let default = SandboxConfig::default;
+    let folder = tempfile::tempdir().unwrap();
     let dir = batchgate::wasm::Dir {
         host: "/no/such/folder".into(),
         guest: "/data".into(),
@@ -116,6 +172,13 @@ fn what_the_job_names_must_be_there() {
                 ..default()
             },
             "ca_file: /no/such/file: cannot be read",
+        ),
+        (
+            SandboxConfig {
+                ca_file: Some(fifo(folder.path())),
+                ..default()
+            },
+            "fifo: cannot be read: is not a regular file",
         ),
         (
             SandboxConfig {

@@ -2,7 +2,7 @@
 
 use super::server::Server;
 use super::{Arc, Duration, Instant, block_on};
-use crate::support::{Job, Ran, batchgate, guest};
+use crate::support::{Job, Ran, batchgate, guest, numbered_csv, target};
 use std::path::Path;
 
 /// A job of a guest over JSON lines.
@@ -63,6 +63,78 @@ fn a_guests_lines_can_neither_forge_nor_move() {
         }
     }
     assert_eq!(shown, 6, "{}", ran.log);
+}
+
+/// File work of guests runs on the runtime's threads for blocking work, and may never end.
+#[test]
+fn a_run_ends_while_every_blocking_thread_is_taken() {
+    use batchgate::job::{Ready, RunMode, Shared};
+    let job = Job::new(
+        &guest("noop"),
+        &numbered_csv(10),
+        "[pool]\nfailures_csv = \"failed.csv\"",
+    );
+    // Compiled before: this program is none that compiles.
+    super::load(&guest("noop"), &super::SandboxConfig::default());
+    let mode = RunMode {
+        cache_dir: Some(target().join("sandbox-cache")),
+        ..RunMode::default()
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    runtime.spawn_blocking(move || held.recv());
+    let summary = runtime.block_on(async {
+        let config = batchgate::config::Job::load(&job.path("job.toml"), &Default::default());
+        let shared = Shared::new(None, None).unwrap();
+        let running = async {
+            let ready = Ready::prepare(config.unwrap(), &shared, mode)
+                .await
+                .unwrap();
+            ready.run(Default::default(), |_| {}).await
+        };
+        tokio::time::timeout(Duration::from_secs(60), running).await
+    });
+    drop(release);
+    assert_eq!(summary.expect("it ends").written, 10);
+}
+
+/// A guest that reads a pipe in each of more calls than there are threads for blocking work.
+#[test]
+fn pipes_in_folders_hold_up_nobody() {
+    let pipe = job(
+        "scripted",
+        &[r#"{"do":"read","path":"/d/pipe"}"#; 20],
+        "[pool]\nbatch_size = 1\nmax_batch_retries = 0\nmax_consecutive_failures = 1000\n\
+         [sandbox]\ncall_timeout = 30\ndirs = [\"d::/d::rw\"]",
+    );
+    std::fs::create_dir(pipe.path("d")).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(pipe.path("d/pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    let ran = pipe.run(&[]);
+    assert_eq!(ran.count("unknown"), 0, "{}", ran.log);
+    assert!(ran.log.contains("not permitted"), "{}", ran.log);
+    assert!(!ran.log.contains("exceeded"), "{}", ran.log);
+}
+
+#[test]
+fn folders_that_hold_what_the_host_relies_on_are_refused() {
+    let wide = job("noop", &["{}"], "[sandbox]\ndirs = [\".::/d::rw\"]");
+    for options in [&["--check"][..], &[]] {
+        let ran = wide.run(options);
+        assert_eq!(ran.code, 2, "{}", ran.log);
+        let said: Vec<_> = ran.log.lines().collect();
+        assert_eq!(said.len(), 1, "{}", ran.log);
+        let named = said[0].contains("job.toml:5: [sandbox] dirs: the component may write to ")
+            && said[0].contains("which holds the job file, ");
+        assert!(named, "{}", ran.log);
+    }
 }
 
 #[test]

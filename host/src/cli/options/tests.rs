@@ -118,6 +118,7 @@ const EVERY_OPTION: &str = r#"
     max-resources      | 100
     max-component-bytes | "64 MB"
     max-compile-memory | "1 GiB"
+    max-compile-time | 30
     max-error-bytes    | 1000
     max-partial-items  | 1000
     max-log-line       | 500

@@ -35,7 +35,7 @@ pub fn escape_bytes(bytes: &[u8]) -> String {
 
 /// The same for JSON text, where such characters can only stand inside strings: written as JSON escapes,
 /// so that the value stays what it was.
-pub(super) fn escape_json(json: String) -> String {
+pub fn escape_json(json: String) -> String {
     if !json.chars().any(is_unsafe) {
         return json;
     }

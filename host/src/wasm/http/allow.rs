@@ -337,6 +337,13 @@ mod tests {
             ("10.1.0.0/33", "its prefix is longer"),
             ("10.1.0.1/16", "bits beyond the prefix"),
             ("10.1.0.0/x", "its host must be"),
+            (
+                "127.1",
+                "is no name that can be looked up; write an address",
+            ),
+            ("http://2130706433", "is no name that can be looked up"),
+            ("0x7f.0.0.1:80", "is no name that can be looked up"),
+            ("0177.0.0.1", "is no name that can be looked up"),
             ("a.com:0", "its port must be"),
             ("a.com:65536", "its port must be"),
             ("a.com:http", "its port must be"),

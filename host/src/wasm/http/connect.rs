@@ -159,8 +159,9 @@ fn tls_config(ca_file: Option<&Path>) -> Result<rustls::ClientConfig, CaError> {
             path: path.to_owned(),
             problem,
         };
-        let certificates =
-            CertificateDer::pem_file_iter(path).map_err(|problem| error(pem(problem)))?;
+        let file = crate::regular::open(path)
+            .map_err(|problem| error(format!("cannot be read: {problem}")))?;
+        let certificates = CertificateDer::pem_reader_iter(file);
         let mut found = 0;
         for certificate in certificates {
             let certificate = certificate.map_err(|problem| error(pem(problem)))?;

@@ -158,6 +158,11 @@ impl Host {
                 "must be ASCII; write the name's xn-- form"
             });
         }
+        if !below && name.split('.').all(is_number) {
+            return Err(
+                "is no name that can be looked up; write an address as four numbers, such as 127.0.0.1",
+            );
+        }
         Ok(if below {
             Self::Below(format!(".{name}"))
         } else {
@@ -193,6 +198,14 @@ impl Host {
             }
             Self::Name(_) | Self::Below(_) => false,
         }
+    }
+}
+
+/// Whether a part of a name is a number, as some read the parts of an address: `127`, `0x7f`.
+fn is_number(label: &str) -> bool {
+    match label.strip_prefix("0x") {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => label.bytes().all(|byte| byte.is_ascii_digit()),
     }
 }
 

@@ -73,12 +73,14 @@ pub(super) struct Client {
     max_header_bytes: usize,
     watch: bool,
     count: bool,
-    /// Lines that are said once, and were.
-    said: Mutex<HashSet<String>>,
+    /// Warnings that were said.
+    warned: Mutex<HashSet<String>>,
+    /// What was said for debugging. Apart, so that it takes no warning's place.
+    debugged: Mutex<HashSet<String>>,
     said_bytes: AtomicBool,
 }
 
-/// How many such lines are said; a guest can think of any number of hosts.
+/// How many lines of each kind are said, each once; a guest can think of any number of hosts.
 const SAID: usize = 50;
 /// Length of one; a host's name may be very long.
 const MAX_SAID: usize = 500;
@@ -100,7 +102,8 @@ impl Client {
             max_header_bytes: sandbox.max_header_bytes,
             watch: sandbox.watch_http,
             count: sandbox.count_http_bytes,
-            said: Mutex::default(),
+            warned: Mutex::default(),
+            debugged: Mutex::default(),
             said_bytes: AtomicBool::new(false),
         })
     }
@@ -225,23 +228,34 @@ impl Client {
     fn say_connect(&self, error: &ConnectError) {
         match error {
             ConnectError::Denied(denied) => self.say_once(&denied.to_string()),
-            error => tracing::debug!(target: "batchgate::http", label = %self.label, "{error}"),
+            error if tracing::enabled!(target: "batchgate::http", tracing::Level::DEBUG) => {
+                self.once(&self.debugged, &error.to_string(), |line| {
+                    tracing::debug!(target: "batchgate::http", label = %self.label, "{line}");
+                });
+            }
+            _ => {}
         }
     }
 
     fn say_once(&self, line: &str) {
+        self.once(&self.warned, line, |line| {
+            tracing::warn!(target: "batchgate::http", label = %self.label, "{line}");
+        });
+    }
+
+    /// Says a line unless it was said before, or too many were.
+    fn once(&self, said: &Mutex<HashSet<String>>, line: &str, say: impl Fn(&str)) {
         // A host's name is the guest's text.
         let line = text::cut(self.secrets.strike(line.to_owned()), MAX_SAID, 0);
         let line = escape_line(&line).into_owned();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.len() > SAID || said.contains(&line) {
             return;
         }
-        if said.len() == SAID {
-            tracing::warn!(target: "batchgate::http", label = %self.label, "more was denied or ignored; no more is shown");
-        } else {
-            tracing::warn!(target: "batchgate::http", label = %self.label, "{line}");
-        }
+        say(match said.len() {
+            SAID => "more was denied, ignored or failed; no more of it is shown",
+            _ => &line,
+        });
         said.insert(line);
     }
 }

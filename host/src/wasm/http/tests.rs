@@ -288,6 +288,56 @@ async fn a_server_that_does_not_answer_is_given_up() {
     );
 }
 
+/// Finds no name.
+#[derive(Debug)]
+struct Never;
+
+impl Resolver for Never {
+    fn resolve<'a>(
+        &'a self,
+        _: &'a str,
+    ) -> Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send + 'a>> {
+        Box::pin(std::future::ready(Err(std::io::Error::other("not found"))))
+    }
+}
+
+#[test]
+fn failures_are_said_once_without_secrets_and_hide_no_denial() {
+    let lines = crate::wasm::log_capture::Lines::default();
+    tracing::subscriber::with_default(lines.subscriber(), || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let client = client(&SandboxConfig {
+                resolver: Arc::new(Never),
+                config: vec![crate::wasm::ConfigValue {
+                    key: "token".into(),
+                    value: "S3CR3T-token".into(),
+                    secret: true,
+                }],
+                ..sandbox(&["*.test"])
+            });
+            for _ in 0..3 {
+                let _ = send(&client, request("http://s3cr3t-token.x.test/")).await;
+            }
+            for number in 0..200 {
+                let _ = send(&client, request(&format!("http://host-{number}.test/"))).await;
+            }
+            let _ = send(&client, request("http://elsewhere.example/")).await;
+        });
+    });
+    let lines = lines.take();
+    assert_eq!(
+        lines[0],
+        "[test] cannot look up (secret token).x.test: not found"
+    );
+    assert_eq!(lines.len(), SAID + 2, "{lines:?}");
+    assert!(lines[SAID].contains("no more of it is shown"), "{lines:?}");
+    assert!(lines[SAID + 1].contains("may not reach http://elsewhere.example"));
+}
+
 #[test]
 fn denials_are_said_once_with_the_entry_that_helps() {
     let lines = crate::wasm::log_capture::Lines::default();
