@@ -86,11 +86,21 @@ impl World {
     }
 
     fn host(&self) -> Hosted<'_> {
-        let child = self.host_command().spawn().expect("batchgate runs");
+        self.hosted(self.host_command())
+    }
+
+    fn hosted(&self, mut command: Command) -> Hosted<'_> {
+        let child = command.spawn().expect("batchgate runs");
         Hosted { world: self, child }
     }
 
     fn host_command(&self) -> Command {
+        let mut command = self.host_command_without_budget();
+        command.arg("--budget").arg(self.path("host.toml"));
+        command
+    }
+
+    fn host_command_without_budget(&self) -> Command {
         let mut command = batchgate();
         command
             .args([
@@ -103,8 +113,6 @@ impl World {
                 "--jobs",
             ])
             .arg(self.path("jobs"))
-            .arg("--budget")
-            .arg(self.path("host.toml"))
             .arg("--socket")
             .arg(self.path("host.sock"))
             .stdout(Stdio::piped())
@@ -414,10 +422,93 @@ fn conflicts_are_refused_with_both_names() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "{said}");
     }
+    // A shared limiter also says what a refusal and a long wait mean.
+    let limiter = "[limiters.crm]\nmax_cooldown = 1\npark = false\n";
+    fs::write(world.path("host.toml"), limiter).expect("written");
+    let refused = "{\"do\":\"rate_limited\"}\n";
+    let refused = world.scripted("refused", refused, 1, "[rate_limit]\nname = \"crm\"\n");
+    let output = world.run(&[&refused], &[]).output().expect("runs");
+    let summaries = lines(&String::from_utf8(output.stdout).expect("UTF-8"));
+    assert_eq!(summaries[0]["stopped"], "parked", "{summaries:?}");
+    // A control store that is none is found by a check.
+    fs::write(world.path("text"), "no database ".repeat(100)).expect("written");
+    fs::write(
+        world.path("host.toml"),
+        "[budget]\n[control]\ndb = \"text\"\n",
+    )
+    .expect("written");
+    let output = world.run(&[&plain], &["--check"]).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(2) && said.contains("text"),
+        "{said}"
+    );
     let output = world
         .run(&[&plain], &["--budget-min", "5", "--budget-max", "2"])
         .output();
     assert_eq!(output.expect("runs").status.code(), Some(2));
+}
+
+#[test]
+fn a_job_of_a_folder_has_no_budget_of_its_own_and_writes_over_no_job_file() {
+    let world = World::new("", "");
+    let host = world.hosted(world.host_command_without_budget());
+    let own = world.add(&world.scripted("own", "{}\n", 1, "[budget]\nmax = 3\n"));
+    let writer = "failures_csv = \"own.toml\"\n";
+    world.add(&world.scripted("writer", "{}\n", 1, writer));
+    let refused = |status: &Value, words: [&str; 2]| {
+        let jobs = status["jobs"].as_array().expect("jobs").iter();
+        let reasons = jobs.filter(|job| job["state"] == "refused");
+        let reason = reasons.filter_map(|job| job["reason"].as_str());
+        let said = |reason: &str| words.iter().all(|word| reason.contains(word));
+        reason.into_iter().any(said)
+    };
+    host.until("both are refused", |status| {
+        refused(status, ["own.toml:", "--budget"])
+            && refused(status, ["writer.toml:", "failures_csv"])
+    });
+    assert!(
+        fs::read_to_string(own)
+            .expect("read")
+            .contains("label = \"own\"")
+    );
+    assert_eq!(host.end("-TERM").0, 143);
+}
+
+#[test]
+fn a_removed_job_has_its_grace_to_end_and_no_more() {
+    let world = World::new(&format!("desired = 4\nmax = 4\n{UNMOVED}"), "");
+    let host = world.host();
+    let hangs = "{\"do\":\"sleep\",\"ms\":100000}\n";
+    let grace = "[stop]\ngrace = 1\n";
+    let hangs = world.add(&world.scripted("hangs", hangs, 1, grace));
+    let ends = "{\"do\":\"sleep\",\"ms\":3000}\n";
+    let ends = world.add(&world.scripted("ends", ends, 1, ""));
+    host.until("it hangs", |status| in_flight(status, "hangs") == 1);
+    fs::remove_file(hangs).expect("removed");
+    host.until("it is gone", |status| of(status, "hangs").is_null());
+    fs::remove_file(ends).expect("removed");
+    host.until("it is drained or gone", |status| {
+        of(status, "ends")["state"] != "running"
+    });
+    // A signal does not take its grace from a job that is drained.
+    let (code, summaries) = host.end("-TERM");
+    assert_eq!(code, 143);
+    let summary = |label: &str| summaries.iter().find(|summary| summary["label"] == label);
+    let (hangs, ends) = (
+        summary("hangs").expect("a summary"),
+        summary("ends").expect("a summary"),
+    );
+    assert_eq!(
+        (&hangs["stopped"], &hangs["unknown"]),
+        (&"drained".into(), &1.into())
+    );
+    assert_eq!(
+        (&ends["written"], &ends["unknown"]),
+        (&1.into(), &0.into()),
+        "{ends}"
+    );
+    adds_up(hangs);
 }
 
 #[test]
@@ -477,6 +568,7 @@ fn a_shared_limiter_has_one_cooldown() {
 fn a_host_survives_its_jobs_and_tells_its_user_how_they_are() {
     let world = World::new(&format!("desired = 4\nmax = 4\n{UNMOVED}"), "");
     let api = MockApi::start(&["--overhead-ms", "100", "--per-item-ms", "0"]);
+    fs::create_dir(world.path("jobs/odd.toml")).expect("made");
     let host = world.host();
     world.add(&world.write("broken", "label = \"broken\"\nworkers = 3\n"));
     world.add(&world.job("long", &api, 2, ""));
@@ -532,6 +624,8 @@ fn a_host_survives_its_jobs_and_tells_its_user_how_they_are() {
     host.until("it is gone", |status| of(status, "long").is_null());
     world.add(&world.path("long.toml"));
     host.until("it runs again", |status| in_flight(status, "long") == 2);
+    // The next one begins the log anew.
+    let log = world.log();
     let second = world.host_command().output().expect("runs");
     assert_eq!(second.status.code(), Some(2), "another host has the socket");
     let (code, summaries) = host.end("-INT");
@@ -544,6 +638,10 @@ fn a_host_survives_its_jobs_and_tells_its_user_how_they_are() {
         "{summaries:?}"
     );
     assert!(!world.path("host.sock").exists());
+    assert_eq!(log.matches("odd.toml is ignored").count(), 1, "{log}");
+    let mut faults = log.lines().filter(|line| line.starts_with("ERROR host:"));
+    let named_once = |line: &str| line.matches("broken.toml").count() == 1;
+    assert!(faults.any(named_once), "{log}");
 }
 
 #[test]
@@ -557,6 +655,10 @@ fn the_status_says_why_a_job_is_where_it_is() {
     let refused = "{\"do\":\"rate_limited\",\"on_call\":1}\n";
     let named = "[rate_limit]\nname = \"crm\"\n";
     world.add(&world.scripted("refused", refused, 1, named));
+    let rare = "[rate_limit]\nmax_per_sec = 0.01\n";
+    world.add(&world.scripted("rare", &"{\"do\":\"ok\"}\n".repeat(3), 1, rare));
+    let fails = "{\"do\":\"fail\",\"retryable\":true}\n";
+    world.add(&world.scripted("fails", fails, 1, "max_batch_retries = 30\n"));
     let reason = |status: &Value, label: &str| {
         let reason = of(status, label)["reason"].as_str();
         reason.unwrap_or_default().to_owned()
@@ -564,6 +666,14 @@ fn the_status_says_why_a_job_is_where_it_is() {
     host.until("a probe", |status| reason(status, "tuned") == "probing 3");
     let (status, _) = host.until("a cooldown", |status| {
         reason(status, "refused").starts_with("cooldown until ")
+    });
+    assert_eq!(in_flight(&status, "refused"), 0, "none is called: {status}");
+    host.until("a cap", |status| {
+        reason(status, "rare").starts_with("held at 0: max_per_sec reached until ")
+    });
+    host.until("a pause", |status| {
+        reason(status, "fails").ends_with("to be sent again after a failure: 1")
+            && in_flight(status, "fails") == 0
     });
     let time = reason(&status, "refused");
     let time = time.trim_start_matches("cooldown until ");
@@ -577,7 +687,7 @@ fn the_status_says_why_a_job_is_where_it_is() {
     let setting = of(&status, "tuned");
     assert!(setting["workers"].as_u64() >= Some(2) && setting["batch_size"] == 1);
     let (code, summaries) = host.end("-TERM");
-    assert_eq!((code, summaries.len()), (143, 2));
+    assert_eq!((code, summaries.len()), (143, 4));
     summaries.iter().for_each(adds_up);
 }
 
@@ -603,13 +713,27 @@ fn a_job_that_cannot_be_opened_yet_holds_up_nobody_and_no_end() {
     host.until("another runs", |status| {
         of(status, "other")["state"] == "ended"
     });
+    // One that is removed meanwhile ends, and takes nothing from the one that comes in its place.
+    let there = world.path("jobs/pipe0.toml");
+    fs::remove_file(&there).expect("removed");
+    host.until("it is gone", |status| of(status, "pipe0").is_null());
+    world.add(&world.path("pipe0.toml"));
+    host.until("it waits again", |status| {
+        let reason = of(status, "pipe0")["reason"].as_str();
+        waiting(status) == 4 && reason.is_some_and(|reason| !reason.is_empty())
+    });
+    fs::write(world.path("pipe0.jsonl"), "{\"do\":\"ok\"}\n".repeat(2)).expect("written");
+    host.until("it runs to its end", |status| {
+        let job = of(status, "pipe0");
+        job["state"] == "ended" && job["done"] == 2
+    });
     host.signal("-TERM");
     let from = Instant::now();
     while !world.log().contains("a second signal") {
         assert!(from.elapsed() < Duration::from_secs(30), "{}", world.log());
     }
     let (code, summaries) = host.end("-TERM");
-    assert_eq!((code, summaries.len()), (143, 1));
+    assert_eq!((code, summaries.len()), (143, 2));
 }
 
 #[test]

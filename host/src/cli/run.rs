@@ -60,6 +60,10 @@ async fn run_all(
     for job in jobs {
         ready.push(Ready::prepare(job, &shared, mode.clone()).await?);
     }
+    if let Some(budget) = &budget {
+        // It reads its control store first, so that one that cannot be used is found here.
+        budget.start().await?;
+    }
     if options.check {
         for job in &ready {
             tracing::info!(label = %job.label(), "checked: ready to run");
@@ -71,9 +75,6 @@ async fn run_all(
     }
     let paths: Vec<_> = ready.iter().map(Ready::summary_path).collect();
     let stops: Vec<_> = ready.iter().map(|_| Stop::default()).collect();
-    if let Some(budget) = &budget {
-        budget.start().await?;
-    }
     ready.iter().for_each(Ready::announce);
     obey_signals(stops.clone())?;
     let mut running = Vec::new();
@@ -149,7 +150,7 @@ pub(super) fn print(summary: &Summary, json: bool) -> bool {
     };
     let printed = super::print_line(&text);
     if let Err(error) = &printed {
-        tracing::error!("the summary could not be printed: {error:#}");
+        tracing::error!(label = %summary.label, "the summary could not be printed: {error:#}");
     }
     printed.is_ok()
 }
@@ -158,20 +159,17 @@ pub(super) fn print(summary: &Summary, json: bool) -> bool {
 fn obey_signals(stops: Vec<Stop>) -> anyhow::Result<()> {
     let mut signals = signals()?;
     tokio::spawn(async move {
-        while let Some(received) = signals.recv().await {
-            let mut first = false;
+        if let Some(received) = signals.recv().await {
+            tracing::warn!(
+                "interrupted: nothing new starts; calls in flight may end, a second signal abandons them"
+            );
             for stop in &stops {
-                match stop.stop(Stopped::Interrupted(received)) {
-                    true => first = true,
-                    false => stop.abandon(),
-                }
+                stop.stop(Stopped::Interrupted(received));
             }
-            match first {
-                true => tracing::warn!(
-                    "interrupted: nothing new starts; calls in flight may end, a second signal abandons them"
-                ),
-                false => tracing::warn!("interrupted again: calls in flight are abandoned"),
-            }
+        }
+        while signals.recv().await.is_some() {
+            tracing::warn!("interrupted again: calls in flight are abandoned");
+            stops.iter().for_each(Stop::abandon);
         }
     });
     Ok(())

@@ -15,6 +15,7 @@ use batchgate_policy::breaker::{Breaker, Trip};
 use batchgate_policy::controller::{Change, Controller, Observation, Override};
 use batchgate_policy::setting::Setting;
 use batchgate_policy::tally::Tally;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,8 +96,28 @@ pub struct Dispatch {
     budget: Option<Arc<Member>>,
     /// What the budget said last, until it says that it is worth asking again.
     pub refused: Option<Refusal>,
+    /// What the limiter said last, until a call starts.
+    pub limited: Option<Limited>,
     /// What the controller did last.
     pub last_change: Option<Change>,
+}
+
+/// What the limiter holds a call back for. Its text is for people.
+#[derive(Debug)]
+pub enum Limited {
+    /// It is somebody else's turn.
+    Turn,
+    /// It is not time.
+    Wait(Wait),
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Turn => f.write_str("not its turn at the limiter"),
+            Self::Wait(wait) => wait.fmt(f),
+        }
+    }
 }
 
 impl Dispatch {
@@ -122,6 +143,7 @@ impl Dispatch {
             held: false,
             budget,
             refused: None,
+            limited: None,
             last_change: None,
         }
     }
@@ -134,6 +156,18 @@ impl Dispatch {
     /// Whether a call may start as far as the job itself is concerned.
     fn startable(&self) -> bool {
         self.has_worker() && self.has_batch()
+    }
+
+    /// Why no call starts that the job itself would start, in words.
+    pub fn held_by(&self) -> Option<String> {
+        let limited = self.limited.as_ref().filter(|_| self.startable());
+        let refused = self.refused.as_ref().map(Refusal::to_string);
+        refused.or_else(|| limited.map(Limited::to_string))
+    }
+
+    /// Nothing was read that a free worker could do.
+    pub fn is_out_of_items(&self) -> bool {
+        self.has_worker() && self.buffer.is_empty() && !self.buffer.ended()
     }
 
     /// Tells the budget how many calls could start.
@@ -185,13 +219,17 @@ impl Dispatch {
         let slot = match self.allowed(turn, ended) {
             Ok(slot) => slot,
             Err(not_yet) => {
-                self.held |= matches!(not_yet, NotYet::Limited(_));
+                if let NotYet::Limited(wait) = &not_yet {
+                    self.held = true;
+                    self.limited = Some(Limited::Wait(wait.clone()));
+                }
                 return Err(not_yet);
             }
         };
         let setting = self.controller.setting();
         let items = self.buffer.cut(setting.batch_size, self.max_batch_bytes);
         self.lingered = false;
+        self.limited = None;
         self.tally.take(items.len() as u64);
         self.in_flight += 1;
         let held = std::mem::take(&mut self.held) || self.refused.is_some();

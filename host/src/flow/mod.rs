@@ -30,10 +30,10 @@ use crate::source::{RejectsFile, Source};
 use batchgate_policy::attempt::{Rules, StopCause};
 use batchgate_policy::breaker::{Breaker, Trip};
 use batchgate_policy::controller::{Change, Controller, Dimension};
-use dispatch::{Batch, Dispatch, NotYet};
+use dispatch::{Batch, Dispatch, Limited, NotYet};
 use permission::Permission;
 use record::Recorded;
-use recover::{Done, Recover};
+use recover::{Counted, Done, Recover};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -159,6 +159,10 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
             permission,
             records: records.clone(),
             stop: stop.clone(),
+            calling: Counted::default(),
+            pausing: Counted::default(),
+            limited: Counted::default(),
+            refused: Counted::default(),
         },
         records: records.clone(),
         stop,
@@ -194,7 +198,20 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
     watch(Watch {
         look: Arc::new(move || looked_at.status()),
     });
-    flow.drive(&limiter, grace).await;
+    let out_of_time = async {
+        flow.stop.hurried().await;
+        tokio::time::sleep(grace).await;
+        tracing::warn!(label = %flow.label, "calls in flight are abandoned: they had {} s to end ([stop] grace)",
+            grace.as_secs_f64()
+        );
+        flow.stop.abandon();
+        // The attempts abandoned have to be taken account of.
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = flow.drive(&limiter) => {}
+        () = out_of_time => {}
+    }
     if let Some(budget) = &job.budget {
         budget.leave();
     }
@@ -227,7 +244,7 @@ impl<P: Plugin> Flow<P> {
     }
 
     /// The run loop: starts calls that nobody else can start, and waits for what they need.
-    async fn drive(self: &Arc<Self>, limiter: &Limiter, grace: Duration) {
+    async fn drive(self: &Arc<Self>, limiter: &Limiter) {
         let stopped = self.stop.stopping();
         tokio::pin!(stopped);
         let mut stop_seen = false;
@@ -257,7 +274,6 @@ impl<P: Plugin> Flow<P> {
             }
             if !stop_seen && self.stop.is_stopping() {
                 stop_seen = true;
-                self.abandon_after(grace);
             }
             if ready {
                 linger_from = None;
@@ -296,7 +312,11 @@ impl<P: Plugin> Flow<P> {
         let turn = match limiter.try_turn() {
             Some(turn) => turn,
             None => {
-                self.lock().tell_no_demand();
+                {
+                    let mut state = self.lock();
+                    state.tell_no_demand();
+                    state.limited = Some(Limited::Turn);
+                }
                 tokio::select! {
                     biased;
                     turn = limiter.turn() => turn,
@@ -495,28 +515,34 @@ impl<P: Plugin> Flow<P> {
         );
     }
 
-    /// Calls in flight get a grace when a run is interrupted; in any other stop they end by themselves,
-    /// since each has its own time limit.
-    fn abandon_after(&self, grace: Duration) {
-        if !matches!(self.stop.reason(), Some(Stopped::Interrupted(_))) {
-            return;
-        }
-        let stop = self.stop.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(grace).await;
-            stop.abandon();
-        });
-    }
-
     fn status(&self) -> Status {
         let state = self.lock();
         let setting = state.controller.setting();
         let limiter = &self.recover.limiter;
-        let note = match (state.paused, limiter.cooldown_note(), &state.refused) {
-            (true, ..) => Some("paused".to_owned()),
-            (false, Some(note), _) => Some(note),
-            (false, None, Some(refused)) => Some(format!("held at {}: {refused}", state.in_flight)),
-            (false, None, None) => None,
+        let calls = self.recover.calling.count();
+        let waiting = || {
+            let waiting = [
+                (&self.recover.pausing, "to be sent again after a failure"),
+                (&self.recover.limited, "for the limiter"),
+                (&self.recover.refused, "for a slot of the budget"),
+            ];
+            let some = waiting.map(|(counted, what)| (counted.count(), what));
+            let some = some.into_iter().find(|(count, _)| *count > 0);
+            some.map(|(count, what)| format!("held at {calls}: batches that wait {what}: {count}"))
+        };
+        let note = if state.stopping {
+            Some("nothing new starts".to_owned())
+        } else if state.paused {
+            Some("paused".to_owned())
+        } else if let Some(note) = limiter.cooldown_note() {
+            Some(note)
+        } else if let Some(what) = state.held_by() {
+            Some(format!("held at {calls}: {what}"))
+        } else if let Some(waiting) = waiting() {
+            Some(waiting)
+        } else {
+            let idle = calls == 0 && state.is_out_of_items();
+            idle.then(|| "waits for its input".to_owned())
         };
         Status {
             done: state.tally.done(),
@@ -524,7 +550,7 @@ impl<P: Plugin> Flow<P> {
             failed: state.tally.ended.failed,
             workers: setting.workers,
             batch_size: setting.batch_size,
-            in_flight: state.in_flight,
+            in_flight: calls,
             note,
             decision: state.last_change.as_ref().map(in_words),
         }

@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -40,6 +41,38 @@ pub struct Recover<P: Plugin> {
     pub records: Arc<Records>,
     /// Ends waits, and calls at the end of a grace.
     pub stop: Stop,
+    /// Calls in flight.
+    pub calling: Counted,
+    /// Attempts in a pause before a further call.
+    pub pausing: Counted,
+    /// Attempts that wait for the limiter before a further call.
+    pub limited: Counted,
+    /// Attempts that wait for the budget before a further call.
+    pub refused: Counted,
+}
+
+/// How many of something there are at the moment.
+#[derive(Default)]
+pub struct Counted(AtomicU32);
+
+/// One of them, as long as it lives.
+struct One<'a>(&'a Counted);
+
+impl Counted {
+    pub fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn one(&self) -> One<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        One(self)
+    }
+}
+
+impl Drop for One<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What an attempt came to.
@@ -155,6 +188,7 @@ impl<P: Plugin> Recover<P> {
         drop(place.take());
         let wait = async {
             if !pause.is_zero() {
+                let _pausing = self.pausing.one();
                 tokio::time::sleep(pause).await;
             }
             let may = match &self.budget {
@@ -174,6 +208,7 @@ impl<P: Plugin> Recover<P> {
     }
 
     async fn may_start(&self) -> bool {
+        let _limited = self.limited.one();
         let mut turn = self.limiter.turn().await;
         while let Err(wait) = turn.try_start() {
             if !self.permission.may_wait(&wait) {
@@ -187,6 +222,7 @@ impl<P: Plugin> Recover<P> {
 
     async fn may_start_within(&self, budget: &Arc<Member>, place: &mut Option<BudgetSlot>) -> bool {
         let mut woken = budget.woken();
+        let mut limited = Some(self.limited.one());
         let mut turn = self.limiter.turn().await;
         loop {
             woken.mark_unchanged();
@@ -216,9 +252,11 @@ impl<P: Plugin> Recover<P> {
                 }
                 (Err(refusal), None) => {
                     // Whoever waits for a slot must not hold up those who wait for the limiter.
-                    drop(turn);
+                    drop((turn, limited.take()));
+                    let refused = self.refused.one();
                     refusal.wait(&mut woken).await;
-                    drop(again);
+                    drop((again, refused));
+                    limited = Some(self.limited.one());
                     turn = self.limiter.turn().await;
                 }
             }
@@ -246,6 +284,7 @@ impl<P: Plugin> Recover<P> {
                 Err(reason) => return cannot_start(reason),
             },
         };
+        let _calling = self.calling.one();
         let started = Instant::now();
         let report = tokio::select! {
             biased;

@@ -17,12 +17,13 @@ pub struct Stop {
 struct Inner {
     reason: Mutex<Option<Stopped>>,
     stopping: CancellationToken,
+    hurried: CancellationToken,
     abandoning: CancellationToken,
 }
 
 impl Stop {
-    /// Nothing new starts and every wait ends; calls in flight go on. Returns whether this was the
-    /// first word of it.
+    /// Nothing new starts and every wait ends; calls in flight go on, for the job's grace if somebody
+    /// waits for the end. Returns whether this was the first word of it.
     pub fn stop(&self, reason: Stopped) -> bool {
         let mut held = self.lock();
         let first = held.is_none();
@@ -31,6 +32,9 @@ impl Stop {
         }
         drop(held);
         self.inner.stopping.cancel();
+        if matches!(reason, Stopped::Interrupted(_) | Stopped::Drained) {
+            self.inner.hurried.cancel();
+        }
         first
     }
 
@@ -52,6 +56,12 @@ impl Stop {
     /// Ends when the run stops.
     pub async fn stopping(&self) {
         self.inner.stopping.cancelled().await;
+    }
+
+    /// Ends when somebody waits for the end of the run, so that calls in flight have a grace and no more. Without it
+    /// they end by themselves, since each has its own time limit.
+    pub async fn hurried(&self) {
+        self.inner.hurried.cancelled().await;
     }
 
     /// Ends when calls in flight are to be abandoned.

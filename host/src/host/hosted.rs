@@ -3,14 +3,17 @@
 //! Invariant: a file starts a job once; a change starts it again only if it could not start before.
 
 use super::Jobs;
-use super::folder::Stamp;
+use super::folder::Version;
 use super::status::JobStatus;
 use crate::budget::View;
 use crate::config::{self, Overrides};
 use crate::flow::{Stop, Watch};
 use crate::job::{Ready, RunMode, Shared};
 use crate::report::progress::{Display, Pace};
-use crate::report::summary::Summary;
+use crate::report::summary::{Stopped, Summary};
+use crate::source::Input;
+use rustix::fs::OFlags;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -24,10 +27,10 @@ pub(super) struct Hosted {
     pub(super) stop: Stop,
     pub(super) live: Arc<Mutex<Live>>,
     /// Of the file that it was read from, and of the last change that was said.
-    stamp: Stamp,
-    said: Stamp,
+    version: Version,
+    said: Version,
     /// The file came back while its job was drained: it starts another.
-    pub(super) back: Option<Stamp>,
+    pub(super) back: Option<Version>,
 }
 
 /// What is known of a job from when it is read.
@@ -55,35 +58,37 @@ pub(super) enum Phase {
 pub(super) enum End {
     Summary(Box<Summary>, Option<PathBuf>),
     Refused(String),
+    /// Its file was removed before it could start.
+    Removed,
 }
 
 impl Hosted {
-    pub(super) fn new(stamp: Stamp) -> Self {
+    pub(super) fn new(version: Version) -> Self {
         Self {
             phase: Phase::Running,
             stop: Stop::default(),
             live: Arc::default(),
-            said: stamp.clone(),
-            stamp,
+            said: version.clone(),
+            version,
             back: None,
         }
     }
 
     /// Whether its file, as it is now, starts a job.
-    pub(super) fn starts_again(&self, stamp: &Stamp) -> bool {
-        matches!(self.phase, Phase::Refused(_)) && self.stamp != *stamp
+    pub(super) fn starts_again(&self, version: &Version) -> bool {
+        matches!(self.phase, Phase::Refused(_)) && self.version != *version
     }
 
     /// Its file is there again, or changed, and starts nothing now.
-    pub(super) fn keep(&mut self, file: &Path, stamp: &Stamp) {
+    pub(super) fn keep(&mut self, file: &Path, version: &Version) {
         if matches!(self.phase, Phase::Draining) {
-            self.back = Some(stamp.clone());
+            self.back = Some(version.clone());
             return;
         }
-        if self.said == *stamp || matches!(self.phase, Phase::Refused(_)) {
+        if self.said.says_the_same(version) || matches!(self.phase, Phase::Refused(_)) {
             return;
         }
-        self.said = stamp.clone();
+        self.said = version.clone();
         tracing::warn!(
             "host: {}: the file has changed, and its job goes by what it was; to take the change up, \
              move the file away and, once the job has ended, back",
@@ -137,6 +142,7 @@ impl Hosted {
             }
             Phase::Refused(error) => job.reason = error.lines().collect::<Vec<_>>().join("; "),
             Phase::Running | Phase::Draining => {
+                job.reason = "its component, input and stores are opened".to_owned();
                 if let Some(status) = live.watch.as_ref().map(Watch::status) {
                     job.done = status.done;
                     job.total = status.total;
@@ -160,6 +166,8 @@ impl Hosted {
 /// What a job is started from.
 pub(super) struct Start {
     pub(super) file: PathBuf,
+    /// The folder of job files.
+    pub(super) folder: PathBuf,
     pub(super) shared: Arc<Shared>,
     pub(super) mode: RunMode,
     pub(super) accepts: fn(&config::Job) -> Result<(), String>,
@@ -170,8 +178,13 @@ pub(super) struct Start {
 /// Reads, prepares and runs the job of a file.
 pub(super) async fn run(start: Start, live: Arc<Mutex<Live>>, stop: Stop, display: Display) -> End {
     let prepared = tokio::select! {
-        prepared = prepare(start, &live) => prepared,
-        // It may take long, and whoever says so twice is not made to wait for it.
+        prepared = prepare(start, &live, &stop) => prepared,
+        // It may take long, and nothing has begun.
+        () = drained(&stop) => {
+            release(&live);
+            return End::Removed;
+        }
+        // Whoever says so twice is not made to wait for it.
         () = stop.abandoning() => Err("stopped before it could start".to_owned()),
     };
     match prepared {
@@ -201,25 +214,62 @@ pub(super) async fn run(start: Start, live: Arc<Mutex<Live>>, stop: Stop, displa
     }
 }
 
-/// On a thread of its own, as files may block: a named pipe, a slow disk, a store that is locked.
-async fn prepare(start: Start, live: &Arc<Mutex<Live>>) -> Result<Ready, String> {
-    let live = live.clone();
+/// Ends when the job's file is removed.
+async fn drained(stop: &Stop) {
+    stop.stopping().await;
+    if stop.reason() != Some(Stopped::Drained) {
+        std::future::pending().await
+    }
+}
+
+/// Whoever waits in the background for somebody to write to the job's input waits no more, and so takes nothing of
+/// what is written to it later.
+fn release(live: &Mutex<Live>) {
+    let input = match lock(live).config.as_ref().map(|config| &config.top.input) {
+        Some(Input::Path(path)) => path.clone(),
+        Some(Input::Stdin) | None => return,
+    };
+    let is_pipe = std::fs::metadata(&input).is_ok_and(|input| input.file_type().is_fifo());
+    if is_pipe {
+        // Fails if nobody waits.
+        let _ = std::fs::File::options()
+            .write(true)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            .open(input);
+    }
+}
+
+/// On a thread of its own, as files may block: a named pipe, a slow disk, a store that is locked. If that lasts
+/// beyond the job's end, the thread stays behind.
+async fn prepare(start: Start, live: &Arc<Mutex<Live>>, stop: &Stop) -> Result<Ready, String> {
+    let (live, stop) = (live.clone(), stop.clone());
     let runtime = tokio::runtime::Handle::current();
-    let prepared = tokio::task::spawn_blocking(move || prepare_here(start, &live, &runtime));
+    let prepared = tokio::task::spawn_blocking(move || prepare_here(start, &live, &stop, &runtime));
     prepared.await.map_err(|error| error.to_string())?
 }
 
 fn prepare_here(
     start: Start,
     live: &Arc<Mutex<Live>>,
+    stop: &Stop,
     runtime: &tokio::runtime::Handle,
 ) -> Result<Ready, String> {
     let config = config::Job::load(&start.file, &Overrides::default());
     let config = config.map_err(|error| error.to_string())?;
     (start.accepts)(&config)?;
     fits_beside(&config, live, &start.jobs)?;
-    let ready = runtime.block_on(Ready::prepare(config, &start.shared, start.mode));
-    let ready = ready.map_err(|error| error.to_string())?;
+    let fits = start.shared.fits_folder(&config, &start.folder);
+    fits.map_err(|error| error.to_string())?;
+    let ready = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            // It opens nothing more.
+            () = drained(stop) => Err("removed before it could start".to_owned()),
+            ready = Ready::prepare(config, &start.shared, start.mode) => {
+                ready.map_err(|error| error.to_string())
+            }
+        }
+    })?;
     lock(live).number = ready.consumer_number();
     Ok(ready)
 }

@@ -95,6 +95,7 @@ pub async fn run(
     let watcher = watch(folder);
     let mut host = Host {
         jobs,
+        folder: hosting.folder,
         shared: Arc::new(hosting.shared),
         mode: hosting.mode,
         accepts: hosting.accepts,
@@ -107,7 +108,7 @@ pub async fn run(
     host.jobs.stop_all(told);
     while !host.tasks.is_empty() {
         tokio::select! {
-            Some(signal) = signals.recv() => host.jobs.stop_all(signal),
+            Some(_) = signals.recv() => host.jobs.abandon_all(),
             Some(end) = host.tasks.join_next() => host.take_end(end, &mut ended),
         }
     }
@@ -144,6 +145,7 @@ struct Jobs(Arc<Mutex<BTreeMap<PathBuf, Hosted>>>);
 
 struct Host {
     jobs: Jobs,
+    folder: PathBuf,
     shared: Arc<Shared>,
     mode: RunMode,
     accepts: fn(&config::Job) -> Result<(), String>,
@@ -182,20 +184,21 @@ impl Host {
     fn obey(&mut self, change: Change) {
         let mut jobs = self.jobs.lock();
         match change {
-            Change::Here(file, stamp) => {
+            Change::Here(file, version) => {
                 if let Some(job) = jobs.get_mut(&file)
-                    && !job.starts_again(&stamp)
+                    && !job.starts_again(&version)
                 {
-                    job.keep(&file, &stamp);
+                    job.keep(&file, &version);
                     return;
                 }
-                let job = Hosted::new(stamp);
+                let job = Hosted::new(version);
                 let (live, stop) = (job.live.clone(), job.stop.clone());
                 jobs.insert(file.clone(), job);
                 drop(jobs);
                 let run = hosted::run(
                     hosted::Start {
                         file: file.clone(),
+                        folder: self.folder.clone(),
                         shared: self.shared.clone(),
                         mode: self.mode.clone(),
                         accepts: self.accepts,
@@ -250,10 +253,20 @@ impl Host {
                 Phase::Ended(summary)
             }
             End::Refused(error) => {
+                let name = file.display().to_string();
                 for line in error.lines() {
-                    tracing::error!("host: {}: {line}", file.display());
+                    // Most begin with the file and the line in it.
+                    match line.starts_with(&name) {
+                        true => tracing::error!("host: {line}"),
+                        false => tracing::error!("host: {name}: {line}"),
+                    }
                 }
                 Phase::Refused(error)
+            }
+            End::Removed => {
+                let name = file.display();
+                tracing::info!("host: {name}: ended before it could start");
+                Phase::Refused("removed before it could start".to_owned())
             }
         };
         let mut jobs = self.jobs.lock();
@@ -267,10 +280,10 @@ impl Host {
         let back = job.back.take();
         jobs.remove(&file);
         drop(jobs);
-        if let Some(stamp) = back
+        if let Some(version) = back
             && !self.ending
         {
-            self.obey(Change::Here(file, stamp));
+            self.obey(Change::Here(file, version));
         }
     }
 }
@@ -281,15 +294,21 @@ impl Jobs {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The first time in order, the next time at once.
+    /// In order. One that is drained or stops by itself goes on with that.
     fn stop_all(&self, signal: Signal) {
         tracing::warn!(
             "interrupted: nothing new starts; calls in flight may end, a second signal abandons them"
         );
         for job in self.lock().values() {
-            if !job.stop.stop(Stopped::Interrupted(signal)) {
-                job.stop.abandon();
-            }
+            job.stop.stop(Stopped::Interrupted(signal));
+        }
+    }
+
+    /// At once.
+    fn abandon_all(&self) {
+        tracing::warn!("interrupted again: calls in flight are abandoned");
+        for job in self.lock().values() {
+            job.stop.abandon();
         }
     }
 

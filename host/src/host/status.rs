@@ -4,6 +4,7 @@ use crate::budget::View;
 use crate::report::log::escape_line;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::Path;
 
 /// How a host stands. Its text is for people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,7 +87,16 @@ impl fmt::Display for Status {
             writeln!(f, "no jobs")?;
         }
         for job in &self.jobs {
-            let name = escape_line(job.label.as_ref().unwrap_or(&job.file));
+            let same = |other: &&JobStatus| other.label == job.label;
+            let name = match &job.label {
+                None => job.file.clone(),
+                Some(label) if self.jobs.iter().filter(same).count() > 1 => {
+                    let file = Path::new(&job.file).file_name().unwrap_or_default();
+                    format!("{label}, {}", file.to_string_lossy())
+                }
+                Some(label) => label.clone(),
+            };
+            let name = escape_line(&name);
             let JobStatus {
                 state,
                 workers,
@@ -183,6 +193,21 @@ mod tests {
              cpu: overloaded 58% of the time lately, unknown before (limit 40%)\n\
              [orders] running: 120/500 items, 2 failed, 12.3/s, 8 workers x 50, 6 in flight, share 6: held at 6: budget share\n\
              [/etc/jobs/b\\n.toml] refused: no such file\n"
+        );
+        let twin = |file: &str| JobStatus {
+            file: format!("/etc/jobs/{file}"),
+            label: Some("orders".into()),
+            state: "preparing".into(),
+            ..JobStatus::default()
+        };
+        let twins = Status {
+            jobs: vec![twin("a.toml"), twin("b.toml")],
+            ..status.clone()
+        };
+        let text = twins.to_string();
+        assert!(
+            text.contains("[orders, a.toml]") && text.contains("[orders, b.toml]"),
+            "{text}"
         );
         let empty = Status {
             budget: None,
