@@ -650,7 +650,7 @@ fn the_status_says_why_a_job_is_where_it_is() {
     let world = World::new(&format!("desired = 9\nmax = 9\n{UNMOVED}"), more);
     let api = MockApi::start(&["--overhead-ms", "30", "--per-item-ms", "0"]);
     let host = world.host();
-    let tuned = "[adaptive]\nmax_workers = 3\nmax_batch_size = 1\n";
+    let tuned = "[adaptive]\ncontroller = \"history\"\nmax_workers = 3\nmax_batch_size = 1\n";
     world.add(&world.job("tuned", &api, 2, tuned));
     let refused = "{\"do\":\"rate_limited\",\"on_call\":1}\n";
     let named = "[rate_limit]\nname = \"crm\"\n";

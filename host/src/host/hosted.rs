@@ -36,6 +36,8 @@ pub(super) struct Hosted {
 /// What is known of a job from when it is read.
 #[derive(Default)]
 pub(super) struct Live {
+    /// Its label, once its file could be read; also of a job that is refused.
+    label: Option<String>,
     config: Option<config::Job>,
     /// Its number in the budget.
     number: Option<u64>,
@@ -117,10 +119,9 @@ impl Hosted {
 
     pub(super) fn status(&self, file: &Path, budget: Option<&View>) -> JobStatus {
         let live = lock(&self.live);
-        let config = live.config.as_ref();
         let mut job = JobStatus {
             file: file.display().to_string(),
-            label: config.map(|config| config.top.label.clone()),
+            label: live.label.clone(),
             ..JobStatus::default()
         };
         let state = match &self.phase {
@@ -256,10 +257,12 @@ fn prepare_here(
 ) -> Result<Ready, String> {
     let config = config::Job::load(&start.file, &Overrides::default());
     let config = config.map_err(|error| error.to_string())?;
+    lock(live).label = Some(config.top.label.clone());
     (start.accepts)(&config)?;
-    fits_beside(&config, live, &start.jobs)?;
+    // First, for a job that is refused on its own account is not to stand in another's way.
     let fits = start.shared.fits_folder(&config, &start.folder);
     fits.map_err(|error| error.to_string())?;
+    fits_beside(&config, live, &start.jobs)?;
     let ready = runtime.block_on(async {
         tokio::select! {
             biased;

@@ -505,3 +505,8 @@ fn a_cap_that_cannot_be_kept_is_named() {
         assert!(text.ends_with("; leave it out for no cap"), "{text}");
     }
 }
+
+#[test]
+fn no_cooldown_is_longer_than_31_days() {
+    assert_eq!(MAX_COOLDOWN.as_secs(), 2_678_400);
+}
