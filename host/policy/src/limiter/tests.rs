@@ -510,3 +510,15 @@ fn a_cap_that_cannot_be_kept_is_named() {
 fn no_cooldown_is_longer_than_31_days() {
     assert_eq!(MAX_COOLDOWN.as_secs(), 2_678_400);
 }
+
+#[test]
+fn the_starts_of_the_last_second_are_counted() {
+    let mut limiter = per_sec(100.0);
+    eager(&mut limiter, 10);
+    let stats = limiter.stats(S / 2);
+    assert_eq!(
+        (stats.req_per_sec_now, stats.total_requests_this_process),
+        (10, 10)
+    );
+    assert_eq!(limiter.stats(3 * S).req_per_sec_now, 0);
+}
