@@ -12,7 +12,7 @@ PYTHON_ENV := target/python
 
 include mk/guests.mk
 
-.PHONY: help build demo test parity parity-sweep bench-journal bench-sandbox lint clean
+.PHONY: help build demo test parity parity-sweep bench bench-journal bench-sandbox lint clean
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s $$'\t'
 
@@ -30,6 +30,9 @@ parity: build ## 1,000 fresh traces of the reference controller, replayed
 
 parity-sweep: build ## the reference's sweep and ours in one run: time and agreement
 	python3 tests/parity/sweep.py
+
+bench: build guests test-guests ## all of it beside the Python peer; writes docs/performance.md
+	python3 bench/run.py --write
 
 bench-journal: build ## what the journal costs at 5,000 calls a second
 	$(CARGO) test --release --locked -p batchgate-tests journal_cost -- --ignored --nocapture
