@@ -21,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-import venv
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -29,19 +28,14 @@ ROOT = HERE.parent
 TARGET = ROOT / "target"
 BATCHGATE = TARGET / "release" / "batchgate"
 GUESTS = TARGET / "guests"
-REFERENCE = "adaptive-concurrency==0.1.1"
 DOC = ROOT / "docs" / "performance.md"
+
+sys.path.insert(0, str(ROOT / "tools"))
+from reference import REFERENCE, python_with_reference
 
 
 def peer_python():
-    environment = TARGET / "bench" / "venv"
-    python = environment / "bin" / "python"
-    done = environment / REFERENCE
-    if not done.exists():
-        venv.create(environment, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", REFERENCE], check=True)
-        done.touch()
-    return python
+    return python_with_reference(TARGET / "bench")
 
 
 def peer(*args):

@@ -13,23 +13,12 @@ import secrets
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parents[1] / "target" / "parity"
-REFERENCE = "adaptive-concurrency==0.1.1"
-
-
-def python_with_reference():
-    environment = TARGET / "venv"
-    python = environment / "bin" / "python"
-    done = environment / REFERENCE
-    if not done.exists():
-        venv.create(environment, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", REFERENCE], check=True)
-        done.touch()
-    return python
+sys.path.insert(0, str(HERE.parents[1] / "tools"))
+from reference import python_with_reference
 
 
 def states_of(batchgate, trace):
@@ -63,7 +52,7 @@ def main():
     TARGET.mkdir(parents=True, exist_ok=True)
     fresh = TARGET / "fresh"
     shutil.rmtree(fresh, ignore_errors=True)
-    make = [python_with_reference(), "-B", HERE / "make_traces.py", fresh, "--count", str(args.count), "--seed", args.seed]
+    make = [python_with_reference(TARGET), "-B", HERE / "make_traces.py", fresh, "--count", str(args.count), "--seed", args.seed]
     subprocess.run(make, check=True)
 
     differ = lines = 0

@@ -18,7 +18,8 @@ import tarfile
 import time
 from pathlib import Path
 
-from run import REFERENCE, TARGET, python_with_reference
+from run import TARGET
+from reference import REFERENCE, python_with_reference
 
 # Standard errors beyond which one of 62 rank sums is by chance in 1 of 100 runs.
 LIMIT = 3.78
@@ -130,7 +131,7 @@ def main():
     parser.add_argument("--batchgate", type=Path, default=root / "target" / "release" / "batchgate")
     args = parser.parse_args()
     TARGET.mkdir(parents=True, exist_ok=True)
-    python = python_with_reference()
+    python = python_with_reference(TARGET)
     folder = sources(python)
     there = {"cwd": folder, "env": {"PYTHONPATH": "src"}}
 

@@ -476,6 +476,28 @@ fn a_job_of_a_folder_has_no_budget_of_its_own_and_writes_over_no_job_file() {
 }
 
 #[test]
+fn no_job_of_a_folder_may_write_to_what_another_keeps() {
+    let world = World::new(&format!("desired = 4\nmax = 4\n{UNMOVED}"), "");
+    let host = world.host();
+    let open = world.path("open");
+    fs::create_dir(&open).expect("made");
+    let long = "{\"do\":\"sleep\",\"ms\":100000}\n";
+    let keeps = format!(
+        "failures_csv = {:?}\n[stop]\ngrace = 0\n",
+        open.join("f.csv")
+    );
+    world.add(&world.scripted("keeps", long, 1, &keeps));
+    host.until("it runs", |status| in_flight(status, "keeps") == 1);
+    let writes = format!("[sandbox]\ndirs = [\"{}::/d::rw\"]\n", open.display());
+    world.add(&world.scripted("writes", "{}\n", 1, &writes));
+    host.until("it is refused", |status| {
+        let reason = of(status, "writes")["reason"].as_str().unwrap_or_default();
+        reason.contains("dirs") && reason.contains("failures_csv")
+    });
+    assert_eq!(host.end("-TERM").0, 143);
+}
+
+#[test]
 fn a_removed_job_has_its_grace_to_end_and_no_more() {
     let world = World::new(&format!("desired = 4\nmax = 4\n{UNMOVED}"), "");
     let host = world.host();

@@ -109,6 +109,12 @@ fn usage_rows(job: &Job) -> u64 {
 }
 
 #[track_caller]
+fn stopped_by_a_store(ran: &Ran) {
+    let end = (ran.code, ran.summary["stopped"].as_str());
+    assert_eq!(end, (5, Some("store-error")), "{}", ran.log);
+}
+
+#[track_caller]
 fn goes_on(ran: &Ran, job: &Job, api: &MockApi) {
     assert_eq!(
         (ran.code, ran.adds_up().count("written")),
@@ -321,12 +327,7 @@ fn a_full_disk_stops_the_run_for_the_journal_and_loses_nothing() {
     // Not a byte more in any file: all stores fail, and the journal decides.
     limit_files(&running, "1");
     let ran = Ran::of(running.wait_with_output().expect("it ends"));
-    assert_eq!(
-        (ran.code, &ran.summary["stopped"]),
-        (5, &"store-error".into()),
-        "{}",
-        ran.log
-    );
+    stopped_by_a_store(&ran);
     assert!(
         ran.log.contains("the journal") && ran.log.contains("disk"),
         "{}",
@@ -388,12 +389,7 @@ fn a_journal_that_is_locked_for_a_moment_is_waited_for_and_then_it_stops_the_run
     let lock = Locked::by_another_process(&job.path("journal.sqlite"), "BEGIN IMMEDIATE");
     let ran = Ran::of(running.wait_with_output().expect("it ends"));
     lock.release();
-    assert_eq!(
-        (ran.code, &ran.summary["stopped"]),
-        (5, &"store-error".into()),
-        "{}",
-        ran.log
-    );
+    stopped_by_a_store(&ran);
     assert!(
         ran.log.contains("the journal") && ran.log.contains("locked by another process"),
         "{}",
@@ -418,12 +414,7 @@ fn a_journal_that_is_deleted_or_cut_short_stops_the_run() {
         let running = started(&job, &api);
         damage(&job.path("journal.sqlite"));
         let ran = Ran::of(running.wait_with_output().expect("it ends"));
-        assert_eq!(
-            (ran.code, &ran.summary["stopped"]),
-            (5, &"store-error".into()),
-            "{}",
-            ran.log
-        );
+        stopped_by_a_store(&ran);
         assert!(
             ran.log.contains("deleted, replaced or truncated"),
             "{}",
@@ -472,12 +463,7 @@ fn files_of_failures_that_vanish_stop_the_run() {
         after(&api, 8);
         std::fs::remove_file(&file).expect("removed");
         let ran = Ran::of(running.wait_with_output().expect("it ends"));
-        assert_eq!(
-            (ran.code, &ran.summary["stopped"]),
-            (5, &"store-error".into()),
-            "{}",
-            ran.log
-        );
+        stopped_by_a_store(&ran);
         let said = ran.log.lines().any(|line| {
             line.contains(name) && line.contains("deleted, replaced or truncated while in use")
         });
@@ -494,12 +480,7 @@ fn a_quota_whose_state_file_vanishes_lets_no_more_than_the_cap_through() {
     let running = started(&job, &api);
     std::fs::remove_file(job.path("state.json")).expect("removed");
     let ran = Ran::of(running.wait_with_output().expect("it ends"));
-    assert_eq!(
-        (ran.code, &ran.summary["stopped"]),
-        (5, &"store-error".into()),
-        "{}",
-        ran.log
-    );
+    stopped_by_a_store(&ran);
     assert!(
         ran.log.contains("it was deleted while in use"),
         "{}",
@@ -588,12 +569,7 @@ fn failed_items_that_cannot_take_the_place_of_the_input_are_told_by_the_exit_cod
     std::fs::remove_file(file).expect("removed");
     std::fs::create_dir(file).expect("made");
     let ran = Ran::of(running.wait_with_output().expect("it ends"));
-    assert_eq!(
-        (ran.code, &ran.summary["stopped"]),
-        (5, &"store-error".into()),
-        "{}",
-        ran.log
-    );
+    stopped_by_a_store(&ran);
     assert_eq!(ran.adds_up().count("written"), 10);
 }
 
@@ -618,12 +594,7 @@ fn a_file_of_failures_that_cannot_be_written_stops_the_run() {
             .args(run.get_args())
             .output();
         let ran = Ran::of(limited.expect("it ends"));
-        assert_eq!(
-            (ran.code, &ran.summary["stopped"]),
-            (5, &"store-error".into()),
-            "{}",
-            ran.log
-        );
+        stopped_by_a_store(&ran);
         assert!(
             ran.log.contains(&format!("{name} cannot be written")),
             "{}",

@@ -72,7 +72,7 @@ pub fn fits_host_file(job: &Job, path: &Path, host: &HostFile) -> Result<(), Con
 
 /// Whether a job can run in the host of a folder: that nothing it writes would be taken for a job file of it.
 pub fn fits_folder(job: &Job, folder: &Path) -> Result<(), ConfigError> {
-    let inside = link::resolved(folder);
+    let inside = link::end_of(folder);
     let taken = |used: &Use<'_>| {
         used.written
             && used.path.parent() == Some(&inside)
@@ -231,6 +231,6 @@ fn host_uses<'a>(path: &Path, host: &'a HostFile) -> Vec<Use<'a>> {
 fn resolved(path: &Path) -> PathBuf {
     match path.starts_with("/dev") {
         true => path.to_owned(),
-        false => link::resolved(path),
+        false => link::end_of(path),
     }
 }

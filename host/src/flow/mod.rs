@@ -13,24 +13,25 @@ mod permission;
 mod read;
 mod record;
 mod recover;
+mod status;
 mod stop;
 
 pub use control::ControlPoll;
 pub use permission::Parking;
 pub use record::Records;
+pub use status::Watch;
 pub use stop::Stop;
 
 use crate::aside::aside;
 use crate::budget::{self, Member, Refusal};
 use crate::item::Item;
 use crate::limiter::Limiter;
-use crate::report::progress::Status;
 use crate::report::summary::{Earlier, LastSetting, Stopped, Summary};
 use crate::slot::{Plugin, Pool, Slot};
 use crate::source::{RejectsFile, Source};
 use batchgate_policy::attempt::{Rules, StopCause};
 use batchgate_policy::breaker::{Breaker, Trip};
-use batchgate_policy::controller::{Change, Controller, Dimension};
+use batchgate_policy::controller::Controller;
 use dispatch::{Batch, Dispatch, Limited, NotYet};
 use permission::Permission;
 use record::Recorded;
@@ -116,19 +117,6 @@ struct Flow<P: Plugin> {
     started: Instant,
 }
 
-/// A run in progress, to be looked at from outside.
-#[derive(Clone)]
-pub struct Watch {
-    look: Arc<dyn Fn() -> Status + Send + Sync>,
-}
-
-impl Watch {
-    /// How far the run has come.
-    pub fn status(&self) -> Status {
-        (self.look)()
-    }
-}
-
 /// Runs a job to its end, which is always a summary: whatever happens is in it. `watch` is given the means
 /// to look at the run from outside.
 pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
@@ -196,9 +184,7 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
         }
     };
     let looked_at = flow.clone();
-    watch(Watch {
-        look: Arc::new(move || looked_at.status()),
-    });
+    watch(Watch::new(move || looked_at.status()));
     let out_of_time = async {
         flow.stop.hurried().await;
         tokio::time::sleep(grace).await;
@@ -516,47 +502,6 @@ impl<P: Plugin> Flow<P> {
         );
     }
 
-    fn status(&self) -> Status {
-        let state = self.lock();
-        let setting = state.controller.setting();
-        let limiter = &self.recover.limiter;
-        let calls = self.recover.calling.count();
-        let waiting = || {
-            let waiting = [
-                (&self.recover.pausing, "to be sent again after a failure"),
-                (&self.recover.limited, "for the limiter"),
-                (&self.recover.refused, "for a slot of the budget"),
-            ];
-            let some = waiting.map(|(counted, what)| (counted.count(), what));
-            let some = some.into_iter().find(|(count, _)| *count > 0);
-            some.map(|(count, what)| format!("held at {calls}: batches that wait {what}: {count}"))
-        };
-        let note = if state.stopping {
-            Some("nothing new starts".to_owned())
-        } else if state.paused {
-            Some("paused".to_owned())
-        } else if let Some(note) = limiter.cooldown_note() {
-            Some(note)
-        } else if let Some(what) = state.held_by() {
-            Some(format!("held at {calls}: {what}"))
-        } else if let Some(waiting) = waiting() {
-            Some(waiting)
-        } else {
-            let idle = calls == 0 && state.is_out_of_items();
-            idle.then(|| "waits for its input".to_owned())
-        };
-        Status {
-            done: state.tally.done(),
-            total: state.buffer.ended().then_some(state.read),
-            failed: state.tally.ended.failed,
-            workers: setting.workers,
-            batch_size: setting.batch_size,
-            in_flight: calls,
-            note,
-            decision: state.last_change.as_ref().map(in_words),
-        }
-    }
-
     /// The summary of a run whose calls have ended.
     fn close(&self, run_id: Arc<str>) -> Summary {
         let state = self.lock();
@@ -668,19 +613,6 @@ fn folded(errors: &[String]) -> String {
         texts.push(format!("and {} others", errors.len() - shown));
     }
     texts.join(" | ")
-}
-
-/// A controller's decision, as it reads while it holds.
-fn in_words(change: &Change) -> String {
-    match change {
-        Change::Probe {
-            dimension: Dimension::Workers,
-            to,
-            ..
-        } => format!("probing {to}"),
-        Change::Probe { dimension, to, .. } => format!("probing {dimension} {to}"),
-        change => change.to_string(),
-    }
 }
 
 /// Ends when it may be worth asking the budget again that refused.

@@ -5,10 +5,11 @@
 use super::Jobs;
 use super::folder::Version;
 use super::status::JobStatus;
+use crate::aside::aside;
 use crate::budget::View;
 use crate::config::{self, Overrides};
 use crate::flow::{Stop, Watch};
-use crate::job::{Ready, RunMode, Shared};
+use crate::job::{Ready, RunMode, Shared, check_folders};
 use crate::report::progress::{Display, Pace};
 use crate::report::summary::{Stopped, Summary};
 use crate::source::Input;
@@ -245,7 +246,9 @@ fn release(live: &Mutex<Live>) {
 async fn prepare(start: Start, live: &Arc<Mutex<Live>>, stop: &Stop) -> Result<Ready, String> {
     let (live, stop) = (live.clone(), stop.clone());
     let runtime = tokio::runtime::Handle::current();
-    let prepared = tokio::task::spawn_blocking(move || prepare_here(start, &live, &stop, &runtime));
+    let prepared = aside("prepare", move || {
+        prepare_here(start, &live, &stop, &runtime)
+    });
     prepared.await.map_err(|error| error.to_string())?
 }
 
@@ -262,7 +265,7 @@ fn prepare_here(
     // First, for a job that is refused on its own account is not to stand in another's way.
     let fits = start.shared.fits_folder(&config, &start.folder);
     fits.map_err(|error| error.to_string())?;
-    fits_beside(&config, live, &start.jobs)?;
+    fits_beside(&config, live, &start)?;
     let ready = runtime.block_on(async {
         tokio::select! {
             biased;
@@ -278,16 +281,18 @@ fn prepare_here(
 }
 
 /// Checks a job against those that run, and puts it among them, in one step.
-fn fits_beside(config: &config::Job, live: &Arc<Mutex<Live>>, jobs: &Jobs) -> Result<(), String> {
-    let jobs = jobs.lock();
+fn fits_beside(config: &config::Job, live: &Arc<Mutex<Live>>, start: &Start) -> Result<(), String> {
+    let jobs = start.jobs.lock();
     let others = jobs
         .values()
         .filter(|job| job.runs() && !Arc::ptr_eq(&job.live, live));
-    let others: Vec<config::Job> = others
+    let mut together: Vec<config::Job> = others
         .filter_map(|job| lock(&job.live).config.clone())
         .collect();
     lock(live).config = Some(config.clone());
-    let fits = config::fits_beside(config, &others.iter().collect::<Vec<_>>());
+    let fits = config::fits_beside(config, &together.iter().collect::<Vec<_>>());
+    together.push(config.clone());
+    let fits = fits.and_then(|()| check_folders(&together, start.mode.cache_dir.as_deref()));
     fits.map_err(|error| {
         lock(live).config = None;
         error.to_string()
