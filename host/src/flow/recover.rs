@@ -130,7 +130,8 @@ impl<P: Plugin> Recover<P> {
         };
         while let Some(next) = attempt.next() {
             let number = next.number;
-            if number > 1 && !self.may_go_on(next.pause, place).await {
+            // Boxed, or every call in flight would keep the room that these waits take.
+            if number > 1 && !Box::pin(self.may_go_on(next.pause, place)).await {
                 break;
             }
             let items = select(&batch.items, next.positions);

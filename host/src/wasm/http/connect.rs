@@ -5,8 +5,9 @@
 
 use super::allow::{AllowList, Denied};
 use super::resolve::Resolver;
-use super::target::{Target, TargetHost};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use super::target::{Scheme, Target, TargetHost};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::Connection;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -23,12 +24,24 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 use wasmtime_wasi_http::Error as HttpError;
 
-/// A connection's two ends meet here: encrypted or not.
-pub(super) type Io = MaybeHttpsStream<TokioIo<TcpStream>>;
+/// A connection's two ends meet here, encrypted or not. Boxed, so that a plain one does not take the room of the other.
+pub(super) type Io = Box<dyn Stream>;
+
+pub(super) trait Stream: hyper::rt::Read + hyper::rt::Write + Send + Unpin {}
+
+impl<T: hyper::rt::Read + hyper::rt::Write + Send + Unpin> Stream for T {}
+
+/// A connection that was made.
+pub(super) struct Connected {
+    pub(super) io: Io,
+    /// Whether the server chose HTTP/2.
+    pub(super) http2: bool,
+}
 
 /// Makes connections for one job.
 #[derive(Clone)]
 pub(super) struct Connector {
+    tcp: Tcp,
     tls: HttpsConnector<Tcp>,
     timeout: Duration,
 }
@@ -70,12 +83,13 @@ impl Connector {
         timeout: Duration,
         ca_file: Option<&Path>,
     ) -> Result<Self, CaError> {
+        let tcp = Tcp { allow, resolver };
         let tls = HttpsConnectorBuilder::new()
             .with_tls_config(tls_config(ca_file)?)
-            .https_or_http()
+            .https_only()
             .enable_all_versions()
-            .wrap_connector(Tcp { allow, resolver });
-        Ok(Self { tls, timeout })
+            .wrap_connector(tcp.clone());
+        Ok(Self { tcp, tls, timeout })
     }
 
     /// The time for a connection: a guest's own can only be shorter.
@@ -88,14 +102,29 @@ impl Connector {
         &self,
         target: &Target,
         timeout: Option<Duration>,
-    ) -> Result<Io, ConnectError> {
+    ) -> Result<Connected, ConnectError> {
         let timeout = self.timeout(timeout);
-        let uri = target.uri();
-        let connecting = self.tls.clone().call(uri);
-        match tokio::time::timeout(timeout, connecting).await {
-            Err(_) => Err(ConnectError::Timeout(timeout)),
-            Ok(Ok(io)) => Ok(io),
-            Ok(Err(error)) => Err(match error.downcast::<ConnectError>() {
+        let connecting = async {
+            match target.scheme {
+                Scheme::Http => self.tcp.connect(target).await.map(|io| Connected {
+                    io: Box::new(io),
+                    http2: false,
+                }),
+                Scheme::Https => self.connect_tls(target).await,
+            }
+        };
+        tokio::time::timeout(timeout, connecting)
+            .await
+            .unwrap_or(Err(ConnectError::Timeout(timeout)))
+    }
+
+    async fn connect_tls(&self, target: &Target) -> Result<Connected, ConnectError> {
+        match self.tls.clone().call(target.uri()).await {
+            Ok(io) => Ok(Connected {
+                http2: io.connected().is_negotiated_h2(),
+                io: Box::new(io),
+            }),
+            Err(error) => Err(match error.downcast::<ConnectError>() {
                 Ok(own) => *own,
                 // What is not ours is the handshake's.
                 Err(other) => ConnectError::Tls(match other.downcast::<io::Error>() {
@@ -198,8 +227,7 @@ struct Tcp {
 }
 
 impl Tcp {
-    async fn connect(self, uri: http::Uri) -> Result<TokioIo<TcpStream>, ConnectError> {
-        let target = Target::of(&uri).expect("the client asks for targets alone");
+    async fn connect(&self, target: &Target) -> Result<TokioIo<TcpStream>, ConnectError> {
         let addresses = match &target.host {
             TargetHost::Address(address) => vec![*address],
             TargetHost::Name(name) => {
@@ -212,7 +240,7 @@ impl Tcp {
         };
         let mut failed = ConnectError::NoAddress(target.host.to_string());
         for address in addresses {
-            match self.try_address(&target, address).await {
+            match self.try_address(target, address).await {
                 Ok(stream) => return Ok(TokioIo::new(stream)),
                 // That one of several addresses is closed to us says more than that another does not answer.
                 Err(error) if !matches!(failed, ConnectError::Denied(_)) => failed = error,
@@ -254,6 +282,10 @@ impl Service<http::Uri> for Tcp {
     }
 
     fn call(&mut self, uri: http::Uri) -> Self::Future {
-        Box::pin(self.clone().connect(uri))
+        let tcp = self.clone();
+        Box::pin(async move {
+            let target = Target::of(&uri).expect("the client asks for targets alone");
+            tcp.connect(&target).await
+        })
     }
 }

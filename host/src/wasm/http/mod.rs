@@ -136,9 +136,9 @@ impl Client {
         let options = options.unwrap_or_default();
         let capped = |own: Option<Duration>| own.map(|own| own.min(self.call_timeout));
         let counter = Counter(self.count.then(|| Arc::clone(&call)));
-        let (response, lease) = self
-            .exchange(request, &target, &options, &counter, capped)
-            .await?;
+        // Boxed, since it is moved several times before it starts, on the stack of a guest's call.
+        let exchange = Box::pin(self.exchange(request, &target, &options, &counter, capped));
+        let (response, lease) = exchange.await?;
 
         let headers = header_bytes(response.headers());
         counter.add(STATUS_LINE + headers);

@@ -5,11 +5,10 @@
 //! requests to it at one time.
 
 use super::body::RequestBody;
-use super::connect::{ConnectError, Connector, Io};
+use super::connect::{ConnectError, Connected, Connector, Io};
 use super::target::{Scheme, Target};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
-use hyper_util::client::legacy::connect::Connection;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -105,7 +104,8 @@ impl Pool {
             .expect("the semaphore is never closed");
         let (sender, reused) = match host.reuse().await {
             Some(sender) => (sender, true),
-            None => self.connect(target, &host, connect_timeout).await?,
+            // Boxed, or each request under way would keep the room that making a connection takes.
+            None => Box::pin(self.connect(target, &host, connect_timeout)).await?,
         };
         Ok(Lease {
             host,
@@ -161,9 +161,9 @@ impl Pool {
         host: &Host,
         timeout: Option<Duration>,
     ) -> Result<Sender, ConnectError> {
-        let io = self.connector.connect(target, timeout).await?;
-        if io.connected().is_negotiated_h2() {
-            let sender = self.handshake2(io).await?;
+        let Connected { io, http2 } = self.connector.connect(target, timeout).await?;
+        if http2 {
+            let sender = Box::pin(self.handshake2(io)).await?;
             let mut connections = host.connections();
             connections.speaks = Some(Protocol::Http2);
             connections.shared = Some((sender.clone(), Instant::now()));

@@ -154,6 +154,16 @@ async fn send_with(
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
+/// There are as many of them as calls in flight, and they are moved on the stacks of guests' calls.
+#[test]
+fn a_request_under_way_is_small() {
+    let client = client(&sandbox(&["http://api.test"]));
+    let call = Call::test_with(Arc::new(Counting::default()));
+    let turns = Arc::new(Semaphore::new(1));
+    let sending = client.send(request("http://api.test/"), None, call, turns);
+    assert!(size_of_val(&sending) <= 1024, "{}", size_of_val(&sending));
+}
+
 #[tokio::test]
 async fn https_is_verified_and_speaks_both_protocols() {
     let certificates = Certificates::new();
