@@ -31,6 +31,7 @@ pub mod job;
 pub mod limiter;
 mod link;
 pub mod mock_api;
+mod open_files;
 mod regular;
 pub mod replay;
 pub mod report;

@@ -94,6 +94,7 @@ fn tell(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 fn serve(args: HostArgs) -> anyhow::Result<ExitCode> {
     let display = Display::stderr();
     let log = Log::start(args.log_format, args.log_level.as_deref(), &display)?;
+    crate::open_files::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

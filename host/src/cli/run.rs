@@ -4,6 +4,7 @@ use super::options::RunOptions;
 use crate::config;
 use crate::flow::{Stop, Watch};
 use crate::job::{Host, Ready, RunMode, Shared, budget_of, check_folders};
+use crate::open_files;
 use crate::report::log::Log;
 use crate::report::progress::{Display, Progress};
 use crate::report::summary::{Signal, Stopped, Summary, exit_code};
@@ -29,6 +30,7 @@ pub fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
     for job in &jobs {
         refuse_what_is_not_there(job)?;
     }
+    open_files::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

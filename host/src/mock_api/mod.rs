@@ -18,7 +18,6 @@ mod answer;
 mod batch;
 mod latency;
 mod ledger;
-mod open_files;
 mod options;
 mod pages;
 mod rate;

@@ -2,11 +2,11 @@
 
 use super::answer::{Answer, NoAnswer, Shared, error, post_items};
 use super::ledger::{KeyEntry, Ledger, LogEntry, Stats};
-use super::open_files;
 use super::options::{Options, OptionsError};
 use super::pages::Pages;
 use super::rate::Window;
 use super::schedule::Schedule;
+use crate::open_files;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
