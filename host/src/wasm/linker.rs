@@ -1,8 +1,9 @@
 //! What a component may import, by its world.
 
 use super::bindings;
-use super::files::only_files;
+use super::files::{only_files, only_files_async};
 use super::http::{bound, bound_async};
+use super::lookups::{in_turn, in_turn_async};
 use super::state::State;
 use super::world::World;
 use wasmtime::component::{Accessor, HasSelf, Linker, Resource};
@@ -22,6 +23,7 @@ pub(super) fn linker(engine: &Engine, world: World) -> wasmtime::Result<Linker<S
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     bound(&mut linker)?;
     only_files(&mut linker)?;
+    in_turn(&mut linker)?;
     wasmtime_wasi_config::add_to_linker(&mut linker, |state: &mut State| {
         WasiConfig::from(&*state.config)
     })?;
@@ -32,6 +34,8 @@ pub(super) fn linker(engine: &Engine, world: World) -> wasmtime::Result<Linker<S
         wasmtime_wasi::p3::add_to_linker(&mut linker)?;
         wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
         bound_async(&mut linker)?;
+        only_files_async(&mut linker)?;
+        in_turn_async(&mut linker)?;
         told_apart(&mut linker)?;
     }
     Ok(linker)

@@ -20,6 +20,7 @@ mod limits;
 mod linker;
 #[cfg(test)]
 mod log_capture;
+mod lookups;
 mod meter;
 mod plugin;
 mod sandbox;

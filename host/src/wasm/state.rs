@@ -3,7 +3,7 @@
 use super::bindings;
 use super::call::Call;
 use super::guest_log::GuestOutput;
-use super::http::{Client, Hooks};
+use super::http::{Client, Hooks, Resolver};
 use super::limits::Limits;
 use super::sandbox::SandboxConfig;
 use std::collections::HashMap;
@@ -24,6 +24,8 @@ pub(super) struct State {
     http: WasiHttpCtx,
     hooks: Hooks,
     pub(super) config: Arc<WasiConfigVariables>,
+    /// Looks up names for sockets, if the guest may have any.
+    pub(super) resolver: Option<Arc<dyn Resolver>>,
     deadline_ms: u64,
     count_http_bytes: bool,
     /// Whom the guest's tasks work for, in the async world. A task's number is used again once it is gone, so
@@ -82,6 +84,7 @@ pub(super) fn store(
             turns,
         },
         config: Arc::clone(&shared.config),
+        resolver: sandbox.sockets.then(|| Arc::clone(&sandbox.resolver)),
         deadline_ms: u64::try_from(sandbox.call_timeout.as_millis()).unwrap_or(u64::MAX),
         count_http_bytes: sandbox.count_http_bytes,
         callers: HashMap::new(),
@@ -125,9 +128,7 @@ fn wasi(shared: &Shared, stdout: &GuestOutput, stderr: &GuestOutput) -> Result<W
     }
     if sandbox.sockets {
         let client = Arc::clone(&shared.client);
-        wasi.allow_tcp(true)
-            .allow_udp(true)
-            .allow_ip_name_lookup(true);
+        wasi.allow_tcp(true).allow_udp(true);
         wasi.socket_addr_check(move |address, purpose| {
             let allowed = match purpose {
                 // Nothing may be listened on; a socket that connects binds to any address and port.
@@ -180,6 +181,11 @@ impl State {
     pub(super) fn end_lines(&self) {
         self.stdout.end_line();
         self.stderr.end_line();
+    }
+
+    /// What the guest holds.
+    pub(super) fn table(&mut self) -> &mut ResourceTable {
+        &mut self.table
     }
 
     /// How many resources of the host the guest holds.

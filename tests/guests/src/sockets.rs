@@ -1,8 +1,11 @@
-//! Tries to connect a socket of its own to the address in the first item's data, such as `127.0.0.1:80`, and fails with what
-//! it learned: `connected`, or the error's name.
+//! Tries to connect a socket of its own to the address in the first item's data, such as `127.0.0.1:80`, or looks up the
+//! name that it is, and fails with what it learned: `connected`, the addresses, or the error's name.
 
+use wasip2::sockets::ip_name_lookup::resolve_addresses;
 use wasip2::sockets::instance_network::instance_network;
-use wasip2::sockets::network::{ErrorCode, IpAddressFamily, IpSocketAddress, Ipv4SocketAddress};
+use wasip2::sockets::network::{
+    ErrorCode, IpAddress, IpAddressFamily, IpSocketAddress, Ipv4SocketAddress,
+};
 use wasip2::sockets::tcp_create_socket::create_tcp_socket;
 
 batchgate_guest::export!(process);
@@ -11,15 +14,27 @@ fn process(items: Vec<batchgate_guest::Item>) -> Result<u64, batchgate_guest::Ba
     let Some(item) = items.first() else {
         return Ok(0);
     };
-    let address: std::net::SocketAddrV4 = item
-        .text()?
-        .parse()
-        .map_err(batchgate_guest::BatchError::fatal)?;
-    let learned = match connect(address) {
-        Ok(()) => "connected".to_owned(),
-        Err(error) => error.name().to_owned(),
+    let text = item.text()?;
+    let learned = match text.parse() {
+        Ok(address) => connect(address).map(|()| "connected".to_owned()),
+        Err(_) => look_up(text),
     };
+    let learned = learned.unwrap_or_else(|error| error.name().to_owned());
     Err(batchgate_guest::BatchError::failed(learned))
+}
+
+fn look_up(name: &str) -> Result<String, ErrorCode> {
+    let found = resolve_addresses(&instance_network(), name)?;
+    let mut addresses = Vec::new();
+    loop {
+        match found.resolve_next_address() {
+            Ok(Some(IpAddress::Ipv4(address))) => addresses.push(format!("{address:?}")),
+            Ok(Some(IpAddress::Ipv6(address))) => addresses.push(format!("{address:?}")),
+            Ok(None) => return Ok(addresses.join(" ")),
+            Err(ErrorCode::WouldBlock) => found.subscribe().block(),
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 fn connect(address: std::net::SocketAddrV4) -> Result<(), ErrorCode> {

@@ -3,6 +3,7 @@
 mod cache;
 mod calls;
 mod concurrent;
+mod given;
 mod hostile;
 mod http;
 mod leak;

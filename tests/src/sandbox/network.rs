@@ -245,3 +245,46 @@ fn sockets_need_their_own_switch_and_an_address_that_is_open() {
         }
     });
 }
+
+/// Names that sockets ask for go the way of those that requests ask for, and so wait for their turn with them.
+#[test]
+fn sockets_look_names_up_as_requests_do() {
+    block_on(async {
+        for guest in ["sockets", "wasi03"] {
+            let learned = async |sandbox: &SandboxConfig, name: &str| {
+                let report = call(&mut slot(guest, sandbox).await, name).await;
+                match report.end {
+                    CallEnd::Failed { message, .. } => message.to_lowercase().replace('-', ""),
+                    end => panic!("{guest}: {name}: {end:?}"),
+                }
+            };
+            let closed = SandboxConfig::default();
+            let refused = learned(&closed, "api.example.com").await;
+            assert!(
+                refused.contains("permanentresolverfailure") || refused.contains("accessdenied"),
+                "{guest}: {refused}"
+            );
+            let open = SandboxConfig {
+                sockets: true,
+                resolver: Scripted::new(&[&["192.0.2.7", "2001:db8::7"]]),
+                ..SandboxConfig::default()
+            };
+            let found = learned(&open, "api.example.com").await;
+            assert!(
+                found.contains("192, 0, 2, 7") && found.contains("8193, 3512, 0"),
+                "{guest}: {found}"
+            );
+            for (name, expected) in [
+                ("api.example.com", "nameunresolvable"),
+                ("no name", "invalidargument"),
+                ("", "invalidargument"),
+                ("192.0.2.9", "192, 0, 2, 9"),
+                ("::1", "0, 1)"),
+                ("[::1]", "0, 1)"),
+            ] {
+                let found = learned(&open, name).await;
+                assert!(found.contains(expected), "{guest}: {name}: {found}");
+            }
+        }
+    });
+}
