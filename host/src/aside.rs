@@ -4,6 +4,7 @@
 //! run needs to come to its end, or what may block for as long as others like, must not queue there.
 
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 /// What the work comes to. The error is that there is no thread for it, or that it panicked.
@@ -22,6 +23,19 @@ pub async fn aside<T: Send + 'static>(
     result.await.map_err(ended)
 }
 
+/// The same with something that is kept from one time to the next, also when there was no thread for it.
+pub async fn aside_with<K: Send + 'static, T: Send + 'static>(
+    name: &str,
+    kept: &Arc<Mutex<K>>,
+    work: impl FnOnce(&mut K) -> T + Send + 'static,
+) -> io::Result<T> {
+    let kept = Arc::clone(kept);
+    aside(name, move || {
+        work(&mut kept.lock().unwrap_or_else(PoisonError::into_inner))
+    })
+    .await
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -38,6 +52,15 @@ mod tests {
         assert_eq!(runtime.block_on(aside("test", || 7)).unwrap(), 7);
         let failed = runtime.block_on(aside("test", || -> u8 { panic!("meant") }));
         failed.unwrap_err();
+        let kept = Arc::new(Mutex::new(7));
+        let panics = |kept: &mut u8| {
+            *kept += 1;
+            panic!("meant")
+        };
+        let failed: io::Result<u8> = runtime.block_on(aside_with("test", &kept, panics));
+        failed.unwrap_err();
+        let read = runtime.block_on(aside_with("test", &kept, |kept| *kept));
+        assert_eq!(read.unwrap(), 8, "what is kept outlives a fault");
         drop(release);
     }
 }

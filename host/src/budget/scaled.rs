@@ -6,6 +6,7 @@
 use super::sensors::{Sample, SensorError, Sensors};
 use super::tasks;
 use super::{Budget, Consumer, ConsumerView, JoinError, Refusal, SignalView, View, Wake};
+use crate::aside::aside;
 use crate::store::{ControlReader, StoreError};
 use batchgate_policy::budget::{self as policy, Signal, TooManyGuaranteed, Verdict};
 use std::collections::BTreeMap;
@@ -55,9 +56,9 @@ pub enum StartError {
     /// The control store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A thread of the runtime failed.
+    /// There is no thread to read it.
     #[error("the budget's control store could not be read: {0}")]
-    Thread(#[from] tokio::task::JoinError),
+    Thread(#[from] std::io::Error),
 }
 
 /// The budget, in the hands of its owner. Dropped, it is stopped.
@@ -150,7 +151,7 @@ impl ScaledBudget {
             .as_ref()
             .map(|retuning| ControlReader::new(&retuning.store));
         if let Some(to_read) = reader.take() {
-            let read = tokio::task::spawn_blocking(move || {
+            let read = aside("batchgate-control", move || {
                 let mut reader = to_read;
                 let rows = reader.poll();
                 (reader, rows)

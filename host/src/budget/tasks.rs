@@ -4,10 +4,11 @@
 
 use super::scaled::Shared;
 use super::sensors::Sensors;
+use crate::aside::aside_with;
 use crate::store::ControlReader;
 use batchgate_policy::budget::Signal;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -25,6 +26,8 @@ pub(super) async fn measure_lag(shared: Arc<Shared>) {
     }
 }
 
+/// On the runtime's threads for blocking work, with which a paused clock waits; what guests do there delays a
+/// measurement, and one that is missing holds the budget where it is.
 pub(super) async fn measure_machine(shared: Arc<Shared>, mut sensors: Sensors) {
     let mut ticks = every(Signal::Cpu.interval());
     loop {
@@ -77,18 +80,13 @@ pub(super) async fn scale(shared: Arc<Shared>) {
 }
 
 /// Looks for new rows of the control store.
-pub(super) async fn follow(shared: Arc<Shared>, mut reader: ControlReader, period: Duration) {
+pub(super) async fn follow(shared: Arc<Shared>, reader: ControlReader, period: Duration) {
+    let reader = Arc::new(Mutex::new(reader));
     loop {
         tokio::time::sleep(period).await;
-        let read = tokio::task::spawn_blocking(move || {
-            let rows = reader.poll_or_warn();
-            (reader, rows)
-        });
-        let Ok((read, rows)) = read.await else {
-            return;
-        };
-        reader = read;
-        shared.retune(&rows);
+        let rows = aside_with("batchgate-control", &reader, ControlReader::poll_or_warn);
+        // No thread for it now: the next time.
+        shared.retune(&rows.await.unwrap_or_default());
     }
 }
 

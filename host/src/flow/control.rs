@@ -4,6 +4,7 @@
 //! a pause. Reading happens off the tasks that make calls.
 
 use super::Flow;
+use crate::aside::aside_with;
 use crate::slot::Plugin;
 use crate::store::ControlReader;
 use batchgate_policy::controller::Override;
@@ -35,12 +36,9 @@ pub(super) async fn start<P: Plugin>(poll: ControlPoll, flow: Arc<Flow<P>>) -> J
 }
 
 async fn read_once<P: Plugin>(reader: &Arc<Mutex<ControlReader>>, flow: &Flow<P>) {
-    let reader = reader.clone();
-    let read = tokio::task::spawn_blocking(move || {
-        let mut reader = reader.lock().unwrap_or_else(|e| e.into_inner());
-        reader.poll_or_warn()
-    });
-    let rows = read.await.unwrap_or_default();
+    let rows = aside_with("batchgate-control", reader, ControlReader::poll_or_warn);
+    // No thread for it now: the next time.
+    let rows = rows.await.unwrap_or_default();
     if rows.is_empty() {
         return;
     }

@@ -11,6 +11,7 @@ mod status;
 pub use socket::{SocketError, ask, default_socket};
 pub use status::{JobStatus, Status};
 
+use crate::aside::aside_with;
 use crate::budget::Budget;
 use crate::config;
 use crate::job::{RunMode, Shared};
@@ -116,21 +117,17 @@ pub async fn run(
 }
 
 /// Looks at the folder now and then, off the tasks that make calls: it may be on a slow disk.
-fn watch(mut folder: Folder) -> mpsc::Receiver<Vec<Change>> {
+fn watch(folder: Folder) -> mpsc::Receiver<Vec<Change>> {
     let (changes, changed) = mpsc::channel(1);
     tokio::spawn(async move {
+        let folder = Arc::new(Mutex::new(folder));
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let looked = tokio::task::spawn_blocking(move || {
-                let changes = folder.look();
-                (folder, changes)
-            });
-            let Ok((back, found)) = looked.await else {
-                return;
-            };
-            folder = back;
+            // No thread for it now: the next time.
+            let found = aside_with("batchgate-folder", &folder, Folder::look);
+            let found = found.await.unwrap_or_default();
             if changes.send(found).await.is_err() {
                 return;
             }
