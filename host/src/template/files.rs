@@ -30,6 +30,18 @@ pub(super) const RUST: &[File] = files!(
     "src/tests.rs",
 );
 
+pub(super) const RUST_ASYNC: &[File] = files!(
+    "examples/rust-async":
+    ".gitignore",
+    "Cargo.lock",
+    "Cargo.toml",
+    "README.md",
+    "src/lib.rs",
+);
+
+/// What that one takes from the example in Rust.
+pub(super) const RUST_SHARED: &[File] = files!("examples/rust": "src/answer.rs");
+
 pub(super) const JS: &[File] = files!(
     "examples/js":
     ".gitignore",
@@ -65,6 +77,24 @@ pub(super) const PYTHON: &[File] = files!(
     "wit/deps/wasi-io/io.wit",
     "wit/world.wit",
 );
+
+pub(super) const PYTHON_ASYNC: &[File] = files!(
+    "examples/python-async":
+    ".gitignore",
+    "README.md",
+    "app.py",
+    "http_client.py",
+    "requirements.txt",
+    "test_app.py",
+    "wit/deps/batchgate-batch/batch.wit",
+    "wit/deps/wasi-clocks-0.3/clocks.wit",
+    "wit/deps/wasi-config/store.wit",
+    "wit/deps/wasi-http-0.3/http.wit",
+    "wit/world.wit",
+);
+
+/// What that one takes from the example in Python.
+pub(super) const PYTHON_SHARED: &[File] = files!("examples/python": "answer.py");
 
 pub(super) const C: &[File] = files!(
     "examples/c":

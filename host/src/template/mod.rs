@@ -7,7 +7,6 @@ mod files;
 
 use clap::ValueEnum;
 use files::File;
-use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -21,6 +20,10 @@ pub enum Language {
     Python,
     C,
     Go,
+    /// For the async world.
+    RustAsync,
+    /// For the async world.
+    PythonAsync,
 }
 
 /// Why there is no new plugin.
@@ -48,19 +51,51 @@ pub enum NewError {
 const SDK_FOLDER: &str = "batchgate-guest";
 
 impl Language {
-    fn files(self) -> &'static [File] {
+    fn files(self) -> impl Iterator<Item = &'static File> {
+        let (own, shared): (&[File], &[File]) = match self {
+            Self::Rust => (files::RUST, &[]),
+            Self::Js => (files::JS, &[]),
+            Self::Python => (files::PYTHON, &[]),
+            Self::C => (files::C, &[]),
+            Self::Go => (files::GO, &[]),
+            Self::RustAsync => (files::RUST_ASYNC, files::RUST_SHARED),
+            Self::PythonAsync => (files::PYTHON_ASYNC, files::PYTHON_SHARED),
+        };
+        own.iter().chain(shared)
+    }
+
+    fn carries_its_sdk(self) -> bool {
+        matches!(self, Self::Rust | Self::RustAsync)
+    }
+
+    /// What reads otherwise where the example is no longer beside the others: in its files, what for what.
+    fn alone(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Rust => files::RUST,
-            Self::Js => files::JS,
-            Self::Python => files::PYTHON,
-            Self::C => files::C,
-            Self::Go => files::GO,
+            Self::RustAsync => &[
+                ("#[path = \"../../rust/src/answer.rs\"]\n", ""),
+                ("`../rust/src/answer.rs`", "`src/answer.rs`"),
+                ("[`../rust`](../rust/README.md)", "the example in Rust"),
+                ("`../rust`", "Rust"),
+                ("that example's own file", "src/answer.rs"),
+            ],
+            Self::PythonAsync => &[
+                (" -p . -p ../python", ""),
+                (":../python", ""),
+                ("`../python/answer.py`", "`answer.py`"),
+                (
+                    "[`../python`](../python/README.md)",
+                    "the example in Python",
+                ),
+                ("../python", "Python"),
+                ("that example's own file, answer.py", "answer.py"),
+            ],
+            _ => &[],
         }
     }
 
     /// The first command of its README, which gets the tools.
     pub fn first_command(self) -> &'static str {
-        let readme = self.files().iter().find(|file| file.path == "README.md");
+        let readme = self.files().find(|file| file.path == "README.md");
         let commands = readme.and_then(|file| file.text.split("```sh\n").nth(1));
         let line = commands.and_then(|text| text.lines().next());
         let command = line.and_then(|line| line.split("  #").next());
@@ -99,7 +134,7 @@ fn write_all(folder: &Path, language: Language) -> Result<(), NewError> {
     for file in language.files() {
         write(&folder.join(file.path), &adapted(language, file))?;
     }
-    if language == Language::Rust {
+    if language.carries_its_sdk() {
         for file in files::SDK {
             write(&folder.join(SDK_FOLDER).join(file.path), file.text)?;
         }
@@ -107,14 +142,20 @@ fn write_all(folder: &Path, language: Language) -> Result<(), NewError> {
     Ok(())
 }
 
-/// A plugin in Rust has its SDK beside its sources, in a workspace of its own.
-fn adapted(language: Language, file: &File) -> Cow<'static, str> {
-    if language != Language::Rust || file.path != "Cargo.toml" {
-        return Cow::Borrowed(file.text);
+/// The text of a file where nothing of the repository is around it. A plugin in Rust has its SDK beside its
+/// sources, in a workspace of its own.
+fn adapted(language: Language, file: &File) -> String {
+    let mut text = file.text.to_owned();
+    for (there, here) in language.alone() {
+        text = text.replace(there, here);
     }
-    let carried = file.text.replace("../../guest-sdk", SDK_FOLDER);
-    let apart = format!("[workspace]\nexclude = [\"{SDK_FOLDER}\"]");
-    Cow::Owned(carried.replace("[workspace]", &apart))
+    if language.carries_its_sdk() && file.path == "Cargo.toml" {
+        let apart = format!("[workspace]\nexclude = [\"{SDK_FOLDER}\"]");
+        text = text
+            .replace("../../guest-sdk", SDK_FOLDER)
+            .replace("[workspace]", &apart);
+    }
+    text
 }
 
 fn write(path: &Path, text: &str) -> Result<(), NewError> {

@@ -39,8 +39,10 @@ fn the_lists_are_whole() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (folder, files) in [
         ("examples/rust", files::RUST),
+        ("examples/rust-async", files::RUST_ASYNC),
         ("examples/js", files::JS),
         ("examples/python", files::PYTHON),
+        ("examples/python-async", files::PYTHON_ASYNC),
         ("examples/c", files::C),
         ("examples/go", files::GO),
         ("guest-sdk", files::SDK),
@@ -58,18 +60,36 @@ fn the_lists_are_whole() {
 
 #[test]
 fn a_plugin_in_rust_carries_its_sdk() {
-    let parent = tempfile::tempdir().unwrap();
-    let folder = new(parent.path(), "mine", Language::Rust).unwrap();
-    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
-    assert!(
-        manifest.contains(r#"path = "batchgate-guest""#),
-        "{manifest}"
-    );
-    assert!(
-        manifest.ends_with("[workspace]\nexclude = [\"batchgate-guest\"]\n"),
-        "{manifest}"
-    );
-    assert!(folder.join("batchgate-guest/src/lib.rs").exists());
+    for language in [Language::Rust, Language::RustAsync] {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = new(parent.path(), "mine", language).unwrap();
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        assert!(
+            manifest.contains(r#"path = "batchgate-guest""#),
+            "{manifest}"
+        );
+        assert!(
+            manifest.ends_with("[workspace]\nexclude = [\"batchgate-guest\"]\n"),
+            "{manifest}"
+        );
+        assert!(folder.join("batchgate-guest/src/lib.rs").exists());
+    }
+}
+
+#[test]
+fn a_new_plugin_refers_to_no_other_example() {
+    for &language in Language::value_variants() {
+        for file in language.files() {
+            let text = adapted(language, file);
+            for other in ["../rust", "../python", "../../guest-sdk"] {
+                assert!(
+                    !text.contains(other),
+                    "{language:?}: {}: {other}",
+                    file.path
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -111,9 +131,14 @@ fn a_name_is_that_of_a_folder() {
 fn each_readme_starts_with_getting_the_tools() {
     for (language, command) in [
         (Language::Rust, "rustup target add wasm32-wasip2"),
+        (Language::RustAsync, "rustup target add wasm32-wasip2"),
         (Language::Js, "npm ci"),
         (
             Language::Python,
+            "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt",
+        ),
+        (
+            Language::PythonAsync,
             "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt",
         ),
         (Language::C, "make tools"),

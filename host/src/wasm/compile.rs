@@ -17,6 +17,9 @@ use std::time::Duration;
 /// How much of what the process says is kept.
 const MAX_SAID: u64 = 64 << 10;
 
+/// Compiling that takes longer is spoken of.
+const SAID_AFTER: Duration = Duration::from_secs(2);
+
 /// What the process may take.
 pub(super) struct Limits {
     memory: u64,
@@ -91,7 +94,14 @@ pub(super) fn compile_apart(
         let (ended, end) = mpsc::channel::<()>();
         let (child, late) = (&mut child, &late);
         scope.spawn(move || {
-            if end.recv_timeout(limits.time) == Err(RecvTimeoutError::Timeout) {
+            let going_on = |time| end.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+            let short = SAID_AFTER.min(limits.time);
+            if !going_on(short) {
+                return;
+            }
+            let whole = size(bytes.len() as u64);
+            tracing::info!("compiling a component of {whole}, which takes a while the first time");
+            if going_on(limits.time.saturating_sub(short)) {
                 late.store(true, Relaxed);
                 // Its output ends with it, and so does the wait below.
                 let _ = child.kill();
