@@ -34,6 +34,7 @@ async fn calls_per_second(folder: &Path, with_journal: bool) -> f64 {
     let journal = with_journal.then(|| {
         let options = Options {
             path: &db,
+            label: "bench",
             unknown: OnUnknown::Resend,
             accept_changes: false,
         };

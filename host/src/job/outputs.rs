@@ -102,6 +102,7 @@ fn journal(config: &config::Job, accept_changes: bool) -> Result<Option<Journal>
     };
     let options = journal::Options {
         path,
+        label: &config.top.label,
         unknown: match config.journal.unknown {
             config::Unknown::Resend => journal::OnUnknown::Resend,
             config::Unknown::Hold => journal::OnUnknown::Hold,

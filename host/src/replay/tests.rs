@@ -70,7 +70,16 @@ fn a_line_may_say_how_many_were_in_flight() {
 fn what_is_no_event_is_named_with_its_line_and_ends_the_trace() {
     let cases = [
         ("nonsense", "line 2: is no JSON: expected ident at column 2"),
-        ("[1]", "line 2: invalid"),
+        ("[1]", "line 2: is no object"),
+        ("[0,3,10,10,1.5,true,false]", "line 2: is no object"),
+        (
+            &SAMPLE.replace("1.5", "-1.5"),
+            "line 2: elapsed is -1.5: it is at least 0",
+        ),
+        (
+            &SAMPLE.replace("\"workers\":3", "\"workers\":0"),
+            "line 2: workers and batch_size are at least 1",
+        ),
         ("{}", "line 2: missing field `epoch`"),
         (
             r#"{"overrides": 3}"#,

@@ -119,6 +119,9 @@ fn parse(line: &str) -> Result<Event, String> {
         let words = error.to_string().replace("at line 1 column", "at column");
         format!("is no JSON: {words}")
     })?;
+    if !value.is_object() {
+        return Err("is no object".to_owned());
+    }
     if value.get("overrides").is_some() {
         let line: OverridesLine =
             serde_json::from_value(value).map_err(|error| error.to_string())?;
@@ -128,6 +131,12 @@ fn parse(line: &str) -> Result<Event, String> {
         ));
     }
     let line: ObservationLine = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    if line.workers == 0 || line.batch_size == 0 {
+        return Err("workers and batch_size are at least 1".to_owned());
+    }
+    if line.elapsed < 0.0 {
+        return Err(format!("elapsed is {}: it is at least 0", line.elapsed));
+    }
     Ok(Event::Observation(Observation {
         setting: Setting {
             epoch: line.epoch,

@@ -113,6 +113,8 @@ pub enum JournalError {
 pub struct Options<'a> {
     /// The database.
     pub path: &'a Path,
+    /// The job's, for the log.
+    pub label: &'a str,
     /// What to do with unknown items.
     pub unknown: OnUnknown,
     /// Go on although the subject changed.
@@ -146,7 +148,7 @@ impl Journal {
         options: &Options<'_>,
         take: impl FnOnce(&dyn Fn(&Path) -> Option<FilePrint>) -> Result<Subject, DigestError>,
     ) -> Result<Journal, JournalError> {
-        let path = options.path;
+        let (path, label) = (options.path, options.label);
         let lock = lock(path)?;
         let mut connection = open_write(path, "", BUSY)?;
         // What a crash left in SQLite's log, or a file that was cut short lacks, is put in its place.
@@ -173,6 +175,7 @@ impl Journal {
                 return Err(JournalError::Changed { path, changes });
             }
             tracing::warn!(
+                label = %label,
                 "the journal goes on by index, although what changed is {}",
                 changes.join(", and ")
             );
@@ -180,11 +183,12 @@ impl Journal {
         let input = &plan.subjects.last.input;
         if input.file.is_none() {
             tracing::warn!(
+                label = %label,
                 "journal: whether {} is the same when a run is resumed cannot be told; items go by their position in it",
                 input.name
             );
         }
-        let lost_below = lost_below(path, &connection)?;
+        let lost_below = lost_below(path, label, &connection)?;
         // What was in flight when the host was killed is unknown from now on.
         let crashed: u64 = calls.iter().map(Call::len).sum();
         for (item, key) in calls.into_iter().flat_map(Call::into_items) {
@@ -194,6 +198,7 @@ impl Journal {
         pending.saved();
         if crashed > 0 {
             tracing::warn!(
+                label = %label,
                 "journal: {crashed} items were in flight when the host was killed; they count as unknown"
             );
         }
@@ -493,7 +498,7 @@ fn check(path: &Path, connection: &Connection) -> Result<(), JournalError> {
 
 /// Below which index items without an end are unknown: the horizon of a run that the machine's power left in the middle,
 /// or what former runs found to be such.
-fn lost_below(path: &Path, connection: &Connection) -> Result<u64, StoreError> {
+fn lost_below(path: &Path, label: &str, connection: &Connection) -> Result<u64, StoreError> {
     let failed = |error| StoreError::from_sqlite(path, &error);
     let known = table::meta(connection, LOST_BELOW).map_err(failed)?;
     let known: u64 = known.and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -501,6 +506,7 @@ fn lost_below(path: &Path, connection: &Connection) -> Result<u64, StoreError> {
     match horizon {
         Some(horizon) => {
             tracing::warn!(
+                label = %label,
                 "journal: the last run was ended by the machine; items below {horizon} without an end count as unknown"
             );
             Ok(known.max(horizon))

@@ -56,6 +56,7 @@ impl Place {
         let path = self.path("journal");
         let options = Options {
             path: &path,
+            label: "orders",
             unknown: self.unknown,
             accept_changes: self.accept_changes,
         };
