@@ -12,7 +12,6 @@ pub use socket::{SocketError, ask, default_socket};
 pub use status::{JobStatus, Status};
 
 use crate::budget::Budget;
-use crate::config;
 use crate::job::{RunMode, Shared};
 use crate::report::progress::Display;
 use crate::report::summary::{Signal, Stopped, Summary};
@@ -41,8 +40,6 @@ pub struct Hosting {
     pub budget: Option<Arc<dyn Budget>>,
     /// How jobs are run.
     pub mode: RunMode,
-    /// Refuses jobs that the caller does not want.
-    pub accepts: fn(&config::Job) -> Result<(), String>,
     /// Shows how far they are.
     pub display: Display,
 }
@@ -98,7 +95,6 @@ pub async fn run(
         folder: hosting.folder,
         shared: Arc::new(hosting.shared),
         mode: hosting.mode,
-        accepts: hosting.accepts,
         display: hosting.display,
         tasks: JoinSet::new(),
         ending: false,
@@ -148,7 +144,6 @@ struct Host {
     folder: PathBuf,
     shared: Arc<Shared>,
     mode: RunMode,
-    accepts: fn(&config::Job) -> Result<(), String>,
     display: Display,
     tasks: JoinSet<(PathBuf, End)>,
     /// A signal came: nothing new starts.
@@ -201,7 +196,6 @@ impl Host {
                         folder: self.folder.clone(),
                         shared: self.shared.clone(),
                         mode: self.mode.clone(),
-                        accepts: self.accepts,
                         jobs: self.jobs.clone(),
                     },
                     live,

@@ -94,8 +94,8 @@ pub(super) struct Gain {
 }
 
 impl Belief {
-    pub(super) fn new(start: u32, max_workers: u32) -> Self {
-        let (curves, prior) = load_curves(start, max_workers);
+    pub(super) fn new(start: u32, max_workers: u32, learned: bool) -> Self {
+        let (curves, prior) = load_curves(start, max_workers, learned);
         let (sizes, size_prior) = size_curves();
         Self {
             weights: normalized(&prior),
