@@ -380,6 +380,7 @@ impl Curve {
     fn update_belief(&mut self) {
         let here = self.here();
         let visit = f64::from(self.epoch.samples);
+        self.samples.forget_contradicted(here);
         self.belief.update(&self.samples, here, visit);
     }
 
@@ -445,5 +446,7 @@ impl Curve {
     }
 }
 
+#[cfg(test)]
+mod decisions;
 #[cfg(test)]
 mod tests;

@@ -470,7 +470,7 @@ fn after(rounds: &[(u32, u32, u32)]) -> Option<Learned> {
 #[test]
 fn a_run_has_settled_where_it_spent_most_of_its_last_rounds() {
     type Case = (&'static str, &'static [(u32, u32, u32)], Option<(u32, u32)>);
-    let table: [Case; 11] = [
+    let table: [Case; 15] = [
         ("nothing", &[], None),
         ("too few rounds", &[(5, 8, 10)], None),
         ("enough", &[(8, 8, 10)], Some((8, 10))),
@@ -490,6 +490,26 @@ fn a_run_has_settled_where_it_spent_most_of_its_last_rounds() {
             "a wobble",
             &[(5, 6, 10), (5, 7, 10), (5, 6, 10), (5, 7, 10), (5, 6, 10)],
             Some((6, 10)),
+        ),
+        (
+            "small steps among many workers",
+            &[(6, 40, 10), (6, 38, 10), (6, 43, 10), (6, 40, 10)],
+            Some((40, 10)),
+        ),
+        (
+            "big steps among many workers",
+            &[(6, 40, 10), (6, 20, 10), (6, 55, 10), (6, 40, 10)],
+            None,
+        ),
+        (
+            "small steps of the size",
+            &[(6, 8, 100), (6, 8, 95), (6, 8, 108), (6, 8, 100)],
+            Some((8, 100)),
+        ),
+        (
+            "big steps of the size",
+            &[(6, 8, 100), (6, 8, 50), (6, 8, 150), (6, 8, 100)],
+            None,
         ),
         (
             "looks now and then",
