@@ -192,7 +192,7 @@ fn a_usage_log_that_is_locked_to_the_end_costs_its_rows_alone() {
 }
 
 /// Starts the job with permissions that bind it: the superuser gives up what makes them mean nothing to it.
-fn bound_by_permissions(job: &Job, script: &str) -> Command {
+pub fn bound_by_permissions(job: &Job, script: &str) -> Command {
     let run = job.command(&[]);
     let mut command = Command::new("sh");
     let script = format!(

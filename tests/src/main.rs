@@ -20,3 +20,4 @@ mod seed_interop;
 mod stops;
 mod support;
 mod tuner;
+mod tuner_memory;

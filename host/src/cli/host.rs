@@ -1,6 +1,6 @@
 //! `batchgate host`: runs the job files of a folder, and tells how that goes.
 
-use super::run::{cache_dir, print, refuse_what_is_not_there, signals};
+use super::run::{cache_dir, print, signals};
 use crate::host::{self, Hosting, ask, default_socket};
 use crate::job::{Host, RunMode, Shared};
 use crate::report::log::{Log, LogFormat};
@@ -122,7 +122,6 @@ async fn serve_jobs(args: &HostArgs, display: Display) -> anyhow::Result<ExitCod
             cache_dir: cache_dir(args.no_cache, args.cache_dir.as_deref()),
             ..RunMode::default()
         },
-        accepts: |job| refuse_what_is_not_there(job).map_err(|error| error.to_string()),
         display,
     };
     let signals = signals()?;

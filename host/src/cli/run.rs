@@ -8,7 +8,7 @@ use crate::open_files;
 use crate::report::log::Log;
 use crate::report::progress::{Display, Progress};
 use crate::report::summary::{Signal, Stopped, Summary, exit_code};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,9 +27,6 @@ pub fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
     let log = Log::start(options.log_format, options.log_level.as_deref(), &display)?;
     let jobs = options.load_jobs()?;
     let host = options.budget.clone().map(Host::load).transpose()?;
-    for job in &jobs {
-        refuse_what_is_not_there(job)?;
-    }
     open_files::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -232,12 +229,4 @@ pub(super) fn cache_dir(no_cache: bool, given: Option<&Path>) -> Option<PathBuf>
     given
         .map(Path::to_owned)
         .or_else(|| user().map(|cache| cache.join("batchgate")))
-}
-
-/// What a job file may ask for and this version does not do is an error, never passed over.
-pub(super) fn refuse_what_is_not_there(job: &config::Job) -> anyhow::Result<()> {
-    if job.adaptive.tuner_memory.is_some() {
-        bail!("[adaptive] tuner_memory: not in this version; remove it");
-    }
-    Ok(())
 }

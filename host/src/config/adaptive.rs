@@ -59,7 +59,8 @@ table! {
     history_ttl_windows: u32 = 20, COUNT;
     /// A call latency, in seconds, beyond which no setting is chosen. Of the controller `curve`.
     target_latency: Option<f64> = None, Optional(LATENCY);
-    /// A file that remembers good settings for the next run.
+    /// A database that remembers the setting this job settles on; its next run, of the same `label` and
+    /// `allow_hosts`, starts there. Several jobs may share it. Not read with `--fixed`.
     tuner_memory: Option<PathBuf> = None, Optional(FilePath);
 }
 

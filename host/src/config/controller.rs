@@ -70,5 +70,7 @@ fn controller_config(pool: &Pool, adaptive: &Adaptive) -> Config {
         ceiling_ttl_epochs,
         history_ttl_windows,
         target_latency,
+        workers_learned: false,
+        batch_size_learned: false,
     }
 }

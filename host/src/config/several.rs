@@ -149,7 +149,9 @@ fn clash(a: &Use<'_>, b: &Use<'_>) -> bool {
         .job
         .zip(b.job)
         .is_some_and(|(a, b)| std::ptr::eq(a, b) && a.top.source_config().format == Format::Failed);
-    (a.exclusive || b.exclusive)
+    // Only the memory of another job may be the same file as one.
+    let apart = a.key != b.key && [a.key, b.key].contains(&"tuner_memory");
+    (a.exclusive || b.exclusive || apart)
         && a.path == b.path
         && !a.path.starts_with("/dev")
         && !(same_job && (again(a, b) || again(b, a)))

@@ -189,6 +189,8 @@ fn the_controller_gets_every_value() {
         ceiling_ttl_epochs: 14,
         history_ttl_windows: 15,
         target_latency: Some(1.7),
+        workers_learned: false,
+        batch_size_learned: false,
     };
     assert_eq!(
         Folder::new()
@@ -870,6 +872,26 @@ fn nothing_that_others_read_is_written_over() {
         assert!(fits_folder(&a, &jobs).is_ok(), "{lines}");
         assert!(fits_host_file(&a, &host_path, &host).is_ok() && fits_beside(&a, &[&b]).is_ok());
     }
+    // A memory of settings is no store of another kind, and may be another job's memory.
+    for path in ["../host.toml", "../control", "../state"] {
+        let a = job("a", &format!("adaptive.tuner_memory = '{path}'"));
+        assert!(fits_host_file(&a, &host_path, &host).is_err(), "{path}");
+    }
+    for lines in [
+        "control.db = 'x'",
+        "usage.db = '../way/x'",
+        "journal.db = 'x'",
+        "rate_limit.state_file = 'x'",
+        "summary = 'x'",
+        "sandbox.ca_file = 'x'",
+    ] {
+        let a = job("a", "adaptive.tuner_memory = 'x'");
+        let c = job("c", lines);
+        assert!(fits_beside(&c, &[&a]).is_err(), "{lines}");
+    }
+    let a = job("a", "adaptive.tuner_memory = 'x'");
+    let c = job("c", "adaptive.tuner_memory = '../way/x'");
+    assert!(fits_beside(&c, &[&a]).is_ok());
     // The same control store for both is no clash.
     let a = job("a", "control.db = '../control'");
     assert!(fits_host_file(&a, &host_path, &host).is_ok());

@@ -266,12 +266,20 @@ impl Dispatch {
     }
 
     /// Takes the account of an attempt; its slot is free now.
-    pub fn end(&mut self, batch: &Batch, account: &Account, elapsed: Duration) -> Ended {
+    /// `refused`: the server refused it for our rate, which says nothing about its setting.
+    pub fn end(
+        &mut self,
+        batch: &Batch,
+        account: &Account,
+        elapsed: Duration,
+        refused: bool,
+    ) -> Ended {
         self.in_flight -= 1;
         self.tally.end(&account.counts);
         let (failed, done) = (self.tally.ended.failed, self.tally.done());
         let trip = self.breaker.record(account.breaker, failed, done);
-        let changes = match account.uncalled {
+        let says_nothing = account.uncalled || (refused && !account.sample && !account.size_fault);
+        let changes = match says_nothing {
             true => Vec::new(),
             false => self.controller.observe(&Observation {
                 setting: batch.setting,

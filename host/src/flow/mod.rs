@@ -213,8 +213,14 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
     let mut summary = flow.close(job.run_id);
     let closed = summary.clone();
     let complete = job.limit.is_none() && summary.is_through();
+    let lesson = flow.lock().controller.lesson();
+    let cooling_down = limiter.backing_off_until().is_some();
     // These may wait for a disk or another process's lock.
-    let kept = aside("batchgate-close", move || records.close(&closed, complete)).await;
+    let kept = aside("batchgate-close", move || {
+        records.remember(lesson, closed.stopped, cooling_down);
+        records.close(&closed, complete)
+    })
+    .await;
     if !kept.unwrap_or(false) && summary.stopped == Stopped::Completed {
         summary.stopped = Stopped::StoreError;
     }
@@ -399,7 +405,7 @@ impl<P: Plugin> Flow<P> {
         state.tally.calls += done.calls;
         state.tally.breaches += done.breaches;
         state.tally.traps += done.traps;
-        let ended = state.end(&batch, &done.account, done.first_elapsed);
+        let ended = state.end(&batch, &done.account, done.first_elapsed, done.breaches > 0);
         // Logged under the lock, so that the lines come in the order of the decisions.
         let goes_on = done.stop.is_none() && ended.trip.is_none() && !self.stop.is_stopping();
         self.log_attempt(&batch, &done, ended.total_written, goes_on);

@@ -9,10 +9,11 @@ use crate::report::failed_items::FailedItemsFile;
 use crate::report::failures::FailuresFile;
 use crate::report::summary::{Earlier, Stopped, Summary};
 use crate::source::failed::FailedRow;
-use crate::store::UsageWriter;
 use crate::store::journal::Journal;
 use crate::store::usage::UsageRow;
+use crate::store::{TunerMemory, UsageWriter};
 use batchgate_policy::attempt::{Account, Fate};
+use batchgate_policy::controller::Lesson;
 use batchgate_policy::outcome::UsageOutcome;
 use batchgate_policy::setting::Setting;
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,8 @@ pub struct Records {
     failures: Option<Mutex<FailuresFile>>,
     failed_items: Mutex<Option<FailedItemsFile>>,
     journal: Option<Journal>,
+    /// What the tuner remembers, and the controller's name.
+    memory: Mutex<Option<(TunerMemory, String)>>,
     stop: Stop,
 }
 
@@ -45,6 +48,7 @@ impl Records {
             failures: failures.map(Mutex::new),
             failed_items: Mutex::new(None),
             journal: None,
+            memory: Mutex::new(None),
             stop,
         }
     }
@@ -61,6 +65,12 @@ impl Records {
             journal.begin(run_id);
         }
         self.journal = journal;
+        self
+    }
+
+    /// With a memory of what the controller of that name learns.
+    pub fn with_memory(mut self, memory: Option<(TunerMemory, String)>) -> Self {
+        self.memory = Mutex::new(memory);
         self
     }
 
@@ -195,6 +205,34 @@ impl Records {
         }
     }
 
+    /// Remembers what the tuner learned, if the run ended in a way that does not make it doubtful.
+    pub fn remember(&self, lesson: Option<Lesson>, stopped: Stopped, cooling_down: bool) {
+        let memory = self.memory.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let (Some((mut memory, controller)), Some(lesson)) = (memory, lesson) else {
+            return;
+        };
+        let doubt = match (&lesson.learned, doubtful(stopped)) {
+            (_, Some(why)) => Some(why),
+            _ if cooling_down => Some("the run ended in a cooldown"),
+            (None, None) => Some("no setting was kept for long enough"),
+            (Some(_), None) => None,
+        };
+        let (label, file) = (&self.label, memory.file_name().to_string());
+        if let Some(why) = doubt {
+            tracing::info!(label = %label, "tune: remembers nothing new: {why} ({file})");
+            if lesson.contradicted {
+                memory.forget();
+            }
+        } else if let Some(learned) = lesson.learned
+            && memory.keep(&learned, &controller)
+        {
+            tracing::info!(label = %label, "tune: remembers workers={}, batch_size={} ({file})",
+                learned.workers,
+                learned.batch_size
+            );
+        }
+    }
+
     /// Writes what is still held; says what could not be written, and returns whether all that was promised is there.
     /// Blocks for a few seconds at most. `complete` if the input was read to its end and every item of it came to one.
     pub fn close(&self, summary: &Summary, complete: bool) -> bool {
@@ -228,6 +266,22 @@ impl Records {
             kept = false;
         }
         kept
+    }
+}
+
+/// Why what was learned is not to be trusted after such an end.
+fn doubtful(stopped: Stopped) -> Option<&'static str> {
+    match stopped {
+        Stopped::CircuitBreaker | Stopped::Fatal | Stopped::FailureLimit | Stopped::Trap => {
+            Some("the run failed")
+        }
+        Stopped::Completed
+        | Stopped::Parked
+        | Stopped::Interrupted(_)
+        | Stopped::InputError
+        | Stopped::StoreError
+        | Stopped::BudgetStopped
+        | Stopped::Drained => None,
     }
 }
 

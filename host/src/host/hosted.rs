@@ -172,7 +172,6 @@ pub(super) struct Start {
     pub(super) folder: PathBuf,
     pub(super) shared: Arc<Shared>,
     pub(super) mode: RunMode,
-    pub(super) accepts: fn(&config::Job) -> Result<(), String>,
     /// The jobs that it runs beside.
     pub(super) jobs: Jobs,
 }
@@ -261,7 +260,6 @@ fn prepare_here(
     let config = config::Job::load(&start.file, &Overrides::default());
     let config = config.map_err(|error| error.to_string())?;
     lock(live).label = Some(config.top.label.clone());
-    (start.accepts)(&config)?;
     // First, for a job that is refused on its own account is not to stand in another's way.
     let fits = start.shared.fits_folder(&config, &start.folder);
     fits.map_err(|error| error.to_string())?;

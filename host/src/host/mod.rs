@@ -13,7 +13,6 @@ pub use status::{JobStatus, Status};
 
 use crate::aside::aside_with;
 use crate::budget::Budget;
-use crate::config;
 use crate::job::{RunMode, Shared};
 use crate::report::progress::Display;
 use crate::report::summary::{Signal, Stopped, Summary};
@@ -42,8 +41,6 @@ pub struct Hosting {
     pub budget: Option<Arc<dyn Budget>>,
     /// How jobs are run.
     pub mode: RunMode,
-    /// Refuses jobs that the caller does not want.
-    pub accepts: fn(&config::Job) -> Result<(), String>,
     /// Shows how far they are.
     pub display: Display,
 }
@@ -99,7 +96,6 @@ pub async fn run(
         folder: hosting.folder,
         shared: Arc::new(hosting.shared),
         mode: hosting.mode,
-        accepts: hosting.accepts,
         display: hosting.display,
         tasks: JoinSet::new(),
         ending: false,
@@ -145,7 +141,6 @@ struct Host {
     folder: PathBuf,
     shared: Arc<Shared>,
     mode: RunMode,
-    accepts: fn(&config::Job) -> Result<(), String>,
     display: Display,
     tasks: JoinSet<(PathBuf, End)>,
     /// A signal came: nothing new starts.
@@ -198,7 +193,6 @@ impl Host {
                         folder: self.folder.clone(),
                         shared: self.shared.clone(),
                         mode: self.mode.clone(),
-                        accepts: self.accepts,
                         jobs: self.jobs.clone(),
                     },
                     live,

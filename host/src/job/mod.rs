@@ -8,6 +8,7 @@ mod folders;
 mod outputs;
 mod sandbox;
 mod shared;
+mod start;
 
 pub use folders::check_folders;
 pub use sandbox::sandbox_config;
@@ -27,8 +28,9 @@ use crate::store::{ControlReader, StoreError};
 use crate::wasm::{self, Component, LoadError, WasmPlugin};
 use batchgate_policy::attempt::Rules;
 use batchgate_policy::breaker::{Breaker, FailureLimit};
-use batchgate_policy::controller::{self, Controller, Fixed, UnknownController};
+use batchgate_policy::controller::{Controller, UnknownController};
 use outputs::Outputs;
+use start::Start;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,9 +99,6 @@ pub enum PrepareError {
     /// There is no such controller.
     #[error(transparent)]
     Controller(#[from] UnknownController),
-    /// What the job asks for is not there yet.
-    #[error("{0}")]
-    NotYet(String),
 }
 
 /// A job that can start.
@@ -111,6 +110,7 @@ pub struct Ready {
     run_id: Arc<str>,
     source: Source,
     plugin: WasmPlugin,
+    start: Start,
     controller: Box<dyn Controller>,
     limiter: Limiter,
     outputs: Outputs,
@@ -165,7 +165,8 @@ impl Ready {
             .await
             .map(drop)
             .map_err(PrepareError::Start)?;
-        let controller = new_controller(&config, &mode, None)?;
+        let start = Start::new(&config, &mode);
+        let controller = start.controller(None)?;
         let outputs = match mode.rehearsal {
             false => Outputs::open(&config, mode.accept_changes)?,
             true => Outputs::check(&config, mode.accept_changes)?,
@@ -194,6 +195,7 @@ impl Ready {
             run_id,
             source,
             plugin,
+            start,
             controller,
             limiter,
             outputs,
@@ -234,16 +236,18 @@ impl Ready {
         let Self {
             config,
             mode,
+            start,
             mut controller,
             outputs,
             ..
         } = self;
         if let Some(member) = &self.member
             // Its name was found before.
-            && let Ok(within) = new_controller(&config, &mode, Some(member.share()))
+            && let Ok(within) = start.controller(Some(member.share()))
         {
             controller = within;
         }
+        start.say(controller.setting());
         let label: Arc<str> = config.top.label.as_str().into();
         let seconds = Duration::from_secs_f64;
         let job = flow::Job {
@@ -267,7 +271,8 @@ impl Ready {
             control: self.control,
             records: Records::new(label, outputs.usage, outputs.failures, stop.clone())
                 .with_failed_items(outputs.failed_items)
-                .with_journal(outputs.journal, &self.run_id),
+                .with_journal(outputs.journal, &self.run_id)
+                .with_memory(start.into_memory()),
             describe: match config.pool.describe {
                 Some(config::Describe::Key) => Describe::Key,
                 Some(config::Describe::Index) => Describe::Index,
@@ -346,25 +351,6 @@ fn breaker(config: &config::Job) -> Breaker {
         config::FailedItems::Share(share) => FailureLimit::Share(share),
     });
     Breaker::new(config.pool.max_consecutive_failures, limit)
-}
-
-/// The job's controller. With a share of a budget it starts with the lesser of its own workers and these,
-/// and may have as many as without.
-fn new_controller(
-    config: &config::Job,
-    mode: &RunMode,
-    share: Option<u32>,
-) -> Result<Box<dyn Controller>, UnknownController> {
-    let mut start = config.controller_config();
-    if mode.fixed {
-        return Ok(Box::new(Fixed::new(&start)));
-    }
-    if let Some(share) = share {
-        start.max_workers = Some(start.max_workers.unwrap_or(start.workers));
-        start.workers = start.workers.min(share.max(1));
-    }
-    let name = config.adaptive.controller.as_deref();
-    controller::by_name(name.unwrap_or(controller::DEFAULT), &start)
 }
 
 fn limiter_config(rate_limit: &config::RateLimit) -> Result<crate::limiter::Config, CalendarError> {

@@ -20,4 +20,6 @@ pub use server::{Server, Shape};
 pub use sweep::{Convergence, FalseCuts, FlatTop, Knee, Sweep, sweep};
 
 #[cfg(test)]
+mod memory_tests;
+#[cfg(test)]
 mod tests;

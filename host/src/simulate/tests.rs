@@ -574,3 +574,16 @@ fn random_scenarios_are_what_they_say() {
         assert!(!scenario.server.rejects(scenario.job.config.batch_size));
     }
 }
+
+#[test]
+fn neither_a_stale_level_nor_a_cliff_between_curves_keeps_the_tuner_from_the_best() {
+    // A knee that drops from 98 to 39 with a cliff behind it: the first calls back say little of how slow the server
+    // is now, and a level that was measured by them must not be believed for ever. And a knee at 178 of 812.
+    for (number, least) in [(0, 0.5), (44, 0.6)] {
+        let scenario = random_scenarios(13, number + 1).pop().expect("drawn");
+        let config = &scenario.job.config;
+        let new = || by_name("curve", config).expect("known");
+        let summary = summarize(&scenario, "curve", new, 3, &mut || ()).expect("an end");
+        assert!(summary.efficiency_median > least, "{summary:?}");
+    }
+}

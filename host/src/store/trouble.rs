@@ -56,3 +56,21 @@ pub(super) fn warnings(body: impl FnOnce()) -> Vec<String> {
         .map(str::to_owned)
         .collect()
 }
+
+/// Runs an ignored test in a process that a shell script prepares.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(super) fn run_apart(test: &str, script: &str) {
+    let output = std::process::Command::new("sh")
+        .args(["-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .args([test, "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}{errors}"
+    );
+}

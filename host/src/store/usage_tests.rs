@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::super::logged_calls::LoggedCalls;
-use super::super::trouble::warnings;
+use super::super::trouble::{run_apart, warnings};
 use super::super::usage::{Span, Totals, UsageLog, prune};
 use super::*;
 use batchgate_policy::outcome::UsageOutcome;
@@ -358,22 +358,6 @@ fn read_only_files_and_folders_are_told_from_others() {
         "read_only_process",
         r#"test "$(id -u)" != 0 && exec "$0" "$@"
            exec setpriv --bounding-set=-dac_override,-dac_read_search "$0" "$@""#,
-    );
-}
-
-/// Runs an ignored test in a process that a shell script prepares.
-fn run_apart(test: &str, script: &str) {
-    let output = Command::new("sh")
-        .args(["-c", script])
-        .arg(std::env::current_exe().unwrap())
-        .args([test, "--ignored", "--nocapture"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}{errors}"
     );
 }
 

@@ -60,6 +60,15 @@ pub enum Change {
     },
     /// What had been measured no longer describes the server and was forgotten.
     Rebaseline(Rebaseline),
+    /// What a former run had learned was wrong; tuning starts over from the configured start.
+    Forget {
+        /// Workers before and now.
+        workers: (u32, u32),
+        /// Batch size before and now.
+        batch_size: (u32, u32),
+        /// Why.
+        why: Contradiction,
+    },
     /// An override moved a maximum.
     Maximum {
         /// Whose maximum.
@@ -182,6 +191,20 @@ pub enum Rebaseline {
     Shift(f64),
 }
 
+/// What contradicts a remembered setting.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Contradiction {
+    /// The first calls took so many times as long as remembered.
+    Slower(f64),
+    /// So many of the first calls failed.
+    Failed {
+        /// How many.
+        failed: u32,
+        /// Of how many that it is judged by.
+        of: u32,
+    },
+}
+
 /// Why an override's value does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
@@ -208,7 +231,8 @@ impl Change {
             | Self::Decrease { .. }
             | Self::StepBack { .. }
             | Self::Move { .. }
-            | Self::Rebaseline(_) => false,
+            | Self::Rebaseline(_)
+            | Self::Forget { .. } => false,
             Self::Maximum { .. }
             | Self::Minimum { .. }
             | Self::Clamp { .. }
@@ -231,6 +255,11 @@ impl Change {
             | Self::Clamp { .. }
             | Self::Force { .. } => true,
             Self::Hold { from, to, .. } => from != to,
+            Self::Forget {
+                workers,
+                batch_size,
+                ..
+            } => workers.0 != workers.1 || batch_size.0 != batch_size.1,
             Self::Rebaseline(_)
             | Self::Maximum { .. }
             | Self::Minimum { .. }
@@ -286,6 +315,15 @@ impl fmt::Display for Change {
                 write!(f, "{verb} {dimension} {from}->{to} ({reason})")
             }
             Self::Rebaseline(why) => write!(f, "rebaseline: {why}"),
+            Self::Forget {
+                workers,
+                batch_size,
+                why,
+            } => write!(
+                f,
+                "forget what was remembered, workers {}->{}, batch_size {}->{} ({why})",
+                workers.0, workers.1, batch_size.0, batch_size.1
+            ),
             Self::Maximum {
                 dimension,
                 from,
@@ -367,6 +405,15 @@ impl fmt::Display for Rebaseline {
             Self::AtFloor(ratio) => write!(f, "latency {ratio:.2}x history at min workers"),
             Self::WhileHeld(ratio) => write!(f, "latency {ratio:.2}x history at held workers"),
             Self::Shift(ratio) => write!(f, "latency {ratio:.2}x what it was here before"),
+        }
+    }
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slower(ratio) => write!(f, "latency {ratio:.2}x that"),
+            Self::Failed { failed, of } => write!(f, "{failed} of the first {of} calls failed"),
         }
     }
 }

@@ -50,6 +50,11 @@ pub struct Config {
     /// Seconds that a call may be expected to take at a setting that is chosen; above 0. Of
     /// `curve`.
     pub target_latency: Option<f64>,
+    /// Whether the workers to start with are what a former run found best of those that it might have had. Of
+    /// `curve`.
+    pub workers_learned: bool,
+    /// The same of the items in a batch.
+    pub batch_size_learned: bool,
 }
 
 impl Default for Config {
@@ -77,6 +82,8 @@ impl Default for Config {
             ceiling_ttl_epochs: 10,
             history_ttl_windows: 20,
             target_latency: None,
+            workers_learned: false,
+            batch_size_learned: false,
         }
     }
 }

@@ -91,6 +91,18 @@ impl Controller for History {
             .take_if(|probe| self.levels[probe.dimension].held.is_some());
         changes
     }
+
+    fn restart_at(&mut self, workers: u32, batch_size: u32) {
+        self.levels.jump(workers, batch_size);
+        self.restart();
+        self.measured.forget();
+        self.ceilings = Each::default();
+        self.cut_ref = None;
+        self.next = Dimension::Workers;
+        self.good_batch_size = self.levels.setting().batch_size;
+        // What is still in flight was sent at the other size.
+        self.size_cut_epoch = self.levels.epoch();
+    }
 }
 
 impl History {

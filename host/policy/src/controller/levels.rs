@@ -203,6 +203,16 @@ impl Levels {
         Some((from, to))
     }
 
+    /// Moves both levels as one change, as far as tuning may move them. Says whether one moved.
+    pub(super) fn jump(&mut self, workers: u32, batch_size: u32) -> bool {
+        let epoch = self.epoch;
+        self.tune(Dimension::Workers, workers);
+        self.tune(Dimension::BatchSize, batch_size);
+        let moved = self.epoch != epoch;
+        self.epoch = epoch + u64::from(moved);
+        moved
+    }
+
     /// For overrides, which move bounds and holds; they end with a level inside its bounds.
     pub(super) fn level_mut(&mut self, dimension: Dimension) -> &mut Level {
         &mut self.each[dimension]

@@ -11,17 +11,19 @@ mod fixed;
 mod history;
 mod levels;
 mod measured;
+mod memory;
 mod overrides;
 mod window;
 
 use std::fmt;
 
-pub use change::{Change, CutReason, Reason, Rebaseline, Unfit};
+pub use change::{Change, Contradiction, CutReason, Reason, Rebaseline, Unfit};
 pub use config::Config;
 pub use curve::Curve;
 pub use fixed::Fixed;
 pub use history::History;
 pub use levels::{Bounds, Dimension};
+pub use memory::{Learned, Lesson, Remembering, Unusable};
 pub use overrides::{CLEARED, Override};
 
 use crate::setting::Setting;
@@ -44,6 +46,15 @@ pub trait Controller: Send + fmt::Debug {
 
     /// Takes in the rows written to the control store since the last time, oldest first.
     fn apply(&mut self, rows: &[Override]) -> Vec<Change>;
+
+    /// Forgets what was measured and goes to these levels, as far as bounds and holds allow, in one epoch. A
+    /// controller that does not tune stays where it is.
+    fn restart_at(&mut self, _workers: u32, _batch_size: u32) {}
+
+    /// What a later run may start from; none without a memory.
+    fn lesson(&self) -> Option<Lesson> {
+        None
+    }
 }
 
 /// What came of one attempt, as evidence for tuning.

@@ -94,8 +94,8 @@ pub(super) struct Gain {
 }
 
 impl Belief {
-    pub(super) fn new(start: u32, max_workers: u32) -> Self {
-        let (curves, prior) = load_curves(start, max_workers);
+    pub(super) fn new(start: u32, max_workers: u32, learned: bool) -> Self {
+        let (curves, prior) = load_curves(start, max_workers, learned);
         let (sizes, size_prior) = size_curves();
         Self {
             weights: normalized(&prior),
@@ -312,26 +312,29 @@ impl Belief {
 
     /// Ratio of throughput.
     pub(super) fn gain(&mut self, from: u32, to: u32) -> Gain {
-        let (mut mean, mut square) = (0.0, 0.0);
-        self.for_each(from, to, |weight, ln_ratio, _| {
-            mean += weight * ln_ratio;
-            square += weight * ln_ratio * ln_ratio;
-        });
-        Gain {
-            mean: ln_ratio(from, to) - mean,
-            variance: (square - mean * mean).max(0.0),
-        }
+        self.outlook(from, to).0
     }
 
     /// Work lost by one round of calls there, in units of what a round here gets done: a call
     /// there may take very long.
     pub(super) fn loss(&mut self, from: u32, to: u32) -> f64 {
+        self.outlook(from, to).1
+    }
+
+    /// The gain and the loss, in one pass over the curves.
+    pub(super) fn outlook(&mut self, from: u32, to: u32) -> (Gain, f64) {
         let more = f64::from(to) / f64::from(from);
-        let mut loss = 0.0;
-        self.for_each(from, to, |weight, _, ratio| {
+        let (mut mean, mut square, mut loss) = (0.0, 0.0, 0.0);
+        self.for_each(from, to, |weight, ln_ratio, ratio| {
+            mean += weight * ln_ratio;
+            square += weight * ln_ratio * ln_ratio;
             loss += weight * (ratio - more).max(0.0);
         });
-        loss
+        let gain = Gain {
+            mean: ln_ratio(from, to) - mean,
+            variance: (square - mean * mean).max(0.0),
+        };
+        (gain, loss)
     }
 
     /// How probable it is that going there brings more than this ln.

@@ -5,7 +5,9 @@
 //! latency, unless the present one is longer still.
 
 use super::Curve;
+use super::belief::Gain;
 use super::look::{self, Look};
+use super::samples::Place;
 use crate::controller::change::{Change, Reason};
 use crate::controller::levels::Dimension;
 
@@ -68,6 +70,11 @@ const NOISE_MARGIN: f64 = 2.0;
 /// Share of the target latency that is aimed at when it was exceeded.
 const BELOW_TARGET: f64 = 0.95;
 
+/// What was measured at both of two levels counts for more than the curves if it differs by so many standard errors
+/// and this ln.
+const MEASURED_ERRORS: f64 = 3.0;
+const MEASURED_APART: f64 = 0.1;
+
 /// A level that is worth going to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target {
@@ -89,6 +96,15 @@ impl Target {
         } else {
             Reason::Trial
         }
+    }
+}
+
+impl Gain {
+    /// Whether this, which was measured, is clearly something else than the curves say: they stand on a grid, and a
+    /// cliff between two of its points follows none of them.
+    fn contradicts(self, believed: Gain) -> bool {
+        let error = (self.variance + believed.variance).sqrt();
+        (self.mean - believed.mean).abs() > MEASURED_ERRORS * error + MEASURED_APART
     }
 }
 
@@ -125,15 +141,22 @@ impl Curve {
             if (target.worth > 0.0 || f64::from(to) >= trial) && self.is_ripe(to, PATIENCE_DOWN) {
                 take_better(&mut best, target);
             }
-            to = next_candidate(to);
+            to = self.next_below(to, workers);
         }
         best
+    }
+
+    /// The next level to weigh below the present one: of those at a distance, and those that were measured.
+    fn next_below(&self, to: u32, workers: u32) -> u32 {
+        let measured = self.samples.places().map(|(place, _)| place.workers);
+        let measured = measured.filter(|level| (to + 1..workers).contains(level));
+        measured.fold(next_candidate(to), u32::min)
     }
 
     pub(super) fn sure_of_fewer(&mut self, target: &Target) -> bool {
         let workers = self.levels.setting().workers;
         let least = least_gain(workers, target.workers);
-        self.belief.confidence(workers, target.workers, least) >= SURE
+        self.confidence(target.workers, least) >= SURE
     }
 
     /// The best of the levels above, as far as it is sure enough.
@@ -169,16 +192,18 @@ impl Curve {
         let least = least_gain(workers, to);
         let floor = if to > workers { AGAINST_THE_ODDS } else { 0.0 };
         let wanted = (CONFIDENCE * (1.0 - waited)).max(floor);
-        self.belief.confidence(workers, to, least) >= wanted
+        self.confidence(to, least) >= wanted
     }
 
     fn target(&mut self, to: u32) -> Target {
         let workers = self.levels.setting().workers;
-        let gain = self.belief.gain(workers, to);
+        let (believed, loss) = self.belief.outlook(workers, to);
+        let measured = self.measured(to);
+        let gain = measured.filter(|gain| gain.contradicts(believed));
+        let gain = gain.unwrap_or(believed);
         let worth = gain.mean - least_gain(workers, to);
         let noise = self.samples.noise();
         let horizon = self.rounds.clamp(HORIZON.0, HORIZON.1);
-        let loss = self.belief.loss(workers, to);
         let (mut value, mut rounds) = (f64::NEG_INFINITY, 1.0);
         for of in TRIAL_ROUNDS {
             // What the samples of so many rounds will teach: by how much they may move the
@@ -197,6 +222,32 @@ impl Curve {
             rounds,
             value: value - MOVE_COST,
         }
+    }
+
+    /// What going there brings, as it was measured at both levels.
+    fn measured(&self, to: u32) -> Option<Gain> {
+        let here = self.here();
+        let there = Place {
+            workers: to,
+            ..here
+        };
+        let (slower, error) = self.samples.slower(here, there)?;
+        Some(Gain {
+            mean: (f64::from(to) / f64::from(here.workers)).ln() - slower,
+            variance: error * error,
+        })
+    }
+
+    /// How probable it is that going there brings more than this ln.
+    fn confidence(&mut self, to: u32, least: f64) -> f64 {
+        let workers = self.levels.setting().workers;
+        if let Some(measured) = self.measured(to)
+            && measured.contradicts(self.belief.gain(workers, to))
+        {
+            let sure = measured.mean - MEASURED_ERRORS * measured.variance.sqrt();
+            return f64::from(sure > least);
+        }
+        self.belief.confidence(workers, to, least)
     }
 
     /// Fewer workers, where fewer were never tried: the start may have been too many already.

@@ -37,6 +37,10 @@ const PLATEAU: f64 = 0.45;
 const PAST_START: f64 = 0.03;
 /// Gain, as a share of the relative step, below which a start counts as too many.
 const TOO_MANY: f64 = 0.05;
+/// A learned start is within a step of the best: with so many more workers, and more than so much of them in
+/// throughput, it was not.
+const MORE: f64 = 1.25;
+const TOO_FEW: f64 = 0.5;
 
 impl LoadCurve {
     pub(super) fn ln_penalty(self, workers: f64) -> f64 {
@@ -57,10 +61,20 @@ impl LoadCurve {
             _ => false,
         }
     }
+
+    /// Whether many more workers get much more done.
+    fn wants_more(self, workers: f64) -> bool {
+        let slower = self.ln_penalty(MORE * workers) - self.ln_penalty(workers);
+        MORE.ln() - slower > TOO_FEW * MORE.ln()
+    }
 }
 
 /// The curves for a run, each with the log of its prior weight.
-pub(super) fn load_curves(start: u32, max_workers: u32) -> (Vec<LoadCurve>, Vec<f64>) {
+pub(super) fn load_curves(
+    start: u32,
+    max_workers: u32,
+    learned: bool,
+) -> (Vec<LoadCurve>, Vec<f64>) {
     let most = f64::from(max_workers.max(2));
     let mut all = vec![(LoadCurve::Flat, FLAT)];
 
@@ -93,11 +107,8 @@ pub(super) fn load_curves(start: u32, max_workers: u32) -> (Vec<LoadCurve>, Vec<
     let start = f64::from(start);
     all.into_iter()
         .map(|(curve, weight)| {
-            let factor = if curve.is_past(start) {
-                PAST_START
-            } else {
-                1.0
-            };
+            let unlikely = curve.is_past(start) || (learned && curve.wants_more(start));
+            let factor = if unlikely { PAST_START } else { 1.0 };
             (curve, (weight * factor).ln())
         })
         .unzip()

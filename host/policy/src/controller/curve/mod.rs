@@ -177,12 +177,26 @@ impl Controller for Curve {
         let most = self.bounds().max_workers;
         if most > self.believed_workers {
             self.believed_workers = most;
-            self.belief = Belief::new(self.levels.setting().workers, most);
+            self.belief = Belief::new(self.levels.setting().workers, most, false);
         }
         if self.levels.epoch() != epoch {
             self.start_epoch(false);
         }
         changes
+    }
+
+    fn restart_at(&mut self, workers: u32, batch_size: u32) {
+        self.levels.jump(workers, batch_size);
+        self.belief = Belief::new(self.levels.setting().workers, self.believed_workers, false);
+        self.samples = Samples::new();
+        self.shift = Shift::default();
+        self.looked = None;
+        self.rounds = 0.0;
+        self.trial_rounds = 1.0;
+        self.rounds_since_rise = 0.0;
+        // What is still in flight was sent at the other size.
+        self.size_cut_epoch = self.levels.epoch();
+        self.start_epoch(false);
     }
 }
 
@@ -193,12 +207,15 @@ impl Curve {
         let most = levels.bounds().max_workers;
         let mut new = Self {
             config: config.clone(),
-            belief: Belief::new(levels.setting().workers, most),
+            belief: Belief::new(levels.setting().workers, most, config.workers_learned),
             believed_workers: most,
             levels,
             samples: Samples::new(),
             shift: Shift::default(),
-            sizes: Sizes::default(),
+            sizes: match config.batch_size_learned {
+                true => Sizes::learned(config.batch_size),
+                false => Sizes::default(),
+            },
             epoch: Epoch::default(),
             look: None,
             looked: None,
@@ -363,6 +380,7 @@ impl Curve {
     fn update_belief(&mut self) {
         let here = self.here();
         let visit = f64::from(self.epoch.samples);
+        self.samples.forget_contradicted(here);
         self.belief.update(&self.samples, here, visit);
     }
 
@@ -428,5 +446,7 @@ impl Curve {
     }
 }
 
+#[cfg(test)]
+mod decisions;
 #[cfg(test)]
 mod tests;

@@ -59,6 +59,11 @@ pub(super) const MOST_PLACES: usize = 24;
 const RECENT_PLACES: usize = 8;
 /// Rounds after which samples of higher levels count half.
 const HALVED_AFTER: f64 = 300.0;
+/// Fewest samples that contradict others, and by how much they must: an ln, and standard errors besides.
+const FEWEST_TO_CONTRADICT: f64 = 8.0;
+const CONTRADICTION: f64 = 0.3;
+const CONTRADICTION_ERRORS: f64 = 4.0;
+
 impl Samples {
     pub(super) fn new() -> Self {
         Self {
@@ -127,6 +132,42 @@ impl Samples {
         self.places
             .retain(|place, _| place.workers <= from || place.workers > to);
         self.insert(place, n.max(1.0), mean);
+    }
+
+    /// No server is slower with fewer calls: where a level above was much faster than this place is now, it was
+    /// another server then, and its samples are forgotten.
+    pub(super) fn forget_contradicted(&mut self, here: Place) {
+        let Some(now) = self.places.get(&here).copied() else {
+            return;
+        };
+        if now.n < FEWEST_TO_CONTRADICT {
+            return;
+        }
+        let noise = self.noise();
+        self.places.retain(|place, stat| {
+            let slower = now.mean - stat.mean;
+            let comparable = place.workers > here.workers && place.items == here.items;
+            if !comparable || slower <= CONTRADICTION {
+                return true;
+            }
+            let error = noise * (1.0 / now.n + 1.0 / stat.n).sqrt();
+            slower <= CONTRADICTION + CONTRADICTION_ERRORS * error
+        });
+    }
+
+    /// How many times as long a call takes at one place as at another, as an ln, and the standard error of that;
+    /// none where a round was not measured at both, or too long ago.
+    pub(super) fn slower(&self, from: Place, to: Place) -> Option<(f64, f64)> {
+        let weight = |place: Place| {
+            let stat = self.places.get(&place)?;
+            let n = self.weight(place, stat, from);
+            (n >= f64::from(place.workers).max(FEWEST_TO_CONTRADICT)).then_some((stat.mean, n))
+        };
+        // Seldom there, so first.
+        let (to, n_to) = weight(to)?;
+        let (from, n_from) = weight(from)?;
+        let error = self.noise() * (1.0 / n_from + 1.0 / n_to).sqrt();
+        Some((to - from, error))
     }
 
     /// Forgets every place but one, of which so much is known.

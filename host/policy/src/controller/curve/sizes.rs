@@ -33,6 +33,17 @@ struct Failed {
 }
 
 impl Sizes {
+    /// A former run found this size to be the best: bigger ones are left alone for a while.
+    pub(super) fn learned(size: u32) -> Self {
+        Self {
+            failed: Some(Failed {
+                items: size.saturating_add(1),
+                forgotten_at: RETRY_AFTER,
+            }),
+            ..Self::default()
+        }
+    }
+
     /// A batch of so many items went through.
     pub(super) fn passed(&mut self, items: u32) {
         self.samples += 1;

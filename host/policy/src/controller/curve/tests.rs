@@ -1,7 +1,7 @@
 //! The `curve` controller on servers whose best setting the test knows.
 
 use super::look::{Look, Verdict};
-use super::samples::MOST_PLACES;
+use super::samples::{MOST_PLACES, Place, Samples};
 use super::*;
 
 /// Seconds of a call, by workers and items.
@@ -123,7 +123,7 @@ fn batches_only() -> Config {
 
 #[test]
 fn the_best_workers_are_found_on_each_kind_of_curve() {
-    let cases: [(&str, Server, u32, std::ops::RangeInclusive<u32>); 6] = [
+    let cases: [(&str, Server, u32, std::ops::RangeInclusive<u32>); 7] = [
         (
             "a knee near the start",
             |w, n| hinge(w, n, 6.0, 0.4),
@@ -143,6 +143,12 @@ fn the_best_workers_are_found_on_each_kind_of_curve() {
             36..=46,
         ),
         ("a cliff", |w, n| hinge(w, n, 30.0, 1.0), 200, 26..=31),
+        (
+            "a cliff between two curves",
+            |w, n| hinge(w, n, 178.0, 0.6),
+            812,
+            160..=178,
+        ),
         ("a plateau", |w, n| 0.1 * n * (w / 8.0).max(1.0), 64, 7..=10),
         (
             "no knee at all",
@@ -393,6 +399,20 @@ fn a_run_that_is_held_back_does_not_ask_for_more_workers() {
     assert_eq!(rig.controller.setting().workers, 3, "{:?}", rig.said);
     rig.rounds(30);
     assert!(rig.controller.setting().workers > 8, "{:?}", rig.said);
+    // Nor if it was on its way up when that began.
+    let mut rig = Rig::new(&workers_only(64), 0.1, |_, n| n);
+    rig.rounds(4);
+    let workers = rig.controller.setting().workers;
+    assert!((8..40).contains(&workers), "{workers}");
+    for _ in 0..3000 {
+        let setting = rig.controller.setting();
+        let observation = Observation {
+            in_flight: Some(workers - 1),
+            ..rig.next(setting)
+        };
+        rig.observe(&observation);
+    }
+    assert_eq!(rig.controller.setting().workers, workers, "{:?}", rig.said);
 }
 
 #[test]
@@ -404,6 +424,8 @@ fn a_single_run_tunes_its_batches_alone() {
     };
     let mut rig = Rig::new(&config, 0.1, |_, n| 0.2 + 0.01 * n);
     assert_eq!(rig.rounds(200), (1, 200), "{:?}", rig.said);
+    assert!(rig.controller.single());
+    assert!(!Curve::new(&workers_only(2)).single());
 }
 
 #[test]
@@ -514,4 +536,53 @@ fn a_start_far_beyond_the_knee_is_doubted() {
     let mut rig = Rig::new(&config, 0.1, |w, n| hinge(w, n, 4.0, 0.5));
     let (workers, _) = rig.rounds(60);
     assert!((3..=5).contains(&workers), "{workers}: {:?}", rig.said);
+}
+
+/// So many samples of so many seconds at these workers, without noise.
+fn sampled(samples: &mut Samples, workers: u32, seconds: f64, n: u32) -> Place {
+    let place = Place { workers, items: 10 };
+    for _ in 0..n {
+        samples.add(place, seconds.ln(), true);
+    }
+    place
+}
+
+#[test]
+fn what_a_slower_place_below_contradicts_is_forgotten() {
+    let table = [
+        ("four times as slow", 4.0, 20, true),
+        ("a little slower", 1.2, 20, false),
+        ("faster", 0.5, 20, false),
+        ("few samples", 4.0, 7, false),
+    ];
+    for (name, seconds, n, forgotten) in table {
+        let mut samples = Samples::new();
+        let above = sampled(&mut samples, 40, 1.0, 40);
+        let below = sampled(&mut samples, 10, 1.0, 40);
+        let here = sampled(&mut samples, 30, seconds, n);
+        samples.forget_contradicted(here);
+        assert_eq!(samples.mean(above).is_none(), forgotten, "{name}");
+        assert!(samples.mean(below).is_some(), "{name}: fewer may be faster");
+        assert!(samples.mean(here).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn two_levels_are_compared_where_a_round_was_measured_at_both() {
+    let mut samples = Samples::new();
+    let many = sampled(&mut samples, 40, 2.0, 39);
+    let few = sampled(&mut samples, 10, 1.0, 10);
+    assert!(samples.slower(few, many).is_none());
+    sampled(&mut samples, 40, 2.0, 1);
+    let (slower, error) = samples.slower(few, many).expect("measured");
+    assert!(
+        (slower - 2.0_f64.ln()).abs() < 1e-9 && error < 0.2,
+        "{slower} {error}"
+    );
+    let (back, _) = samples.slower(many, few).expect("measured");
+    assert!((slower + back).abs() < 1e-9);
+    // What lies above counts less after many rounds here.
+    sampled(&mut samples, 10, 1.0, 3001);
+    assert!(samples.slower(few, many).is_none());
+    assert!(samples.slower(many, few).is_some());
 }
