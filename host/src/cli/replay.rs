@@ -172,8 +172,7 @@ fn write_state(
         serde_json::to_writer(&mut *out, state)?;
         return writeln!(out);
     }
-    for change in &state.changes {
-        let (workers, batch_size) = (state.workers, state.batch_size);
+    for (change, (workers, batch_size)) in state.changes.iter().zip(&state.levels_after) {
         writeln!(
             out,
             "{what} {number}: {change} -> workers={workers}, batch_size={batch_size}"
@@ -280,7 +279,9 @@ mod tests {
         let job = files.write("job.toml", JOB);
         let said =
             output(&["--usage", &db, "--label", "mine", "--config", &job]).expect("replayed");
-        let first = "call 4: force workers 2->1 -> workers=1, batch_size=8\n";
+        // Two changes at once: each with the levels that it left.
+        let first = "call 4: force workers 2->1 -> workers=1, batch_size=10\n\
+             call 4: force batch_size 10->8 -> workers=1, batch_size=8\n";
         assert!(said.starts_with(first), "{said}");
         let error = output(&["--usage", &db, "--label", "nobody"]).expect_err("no calls");
         assert_eq!(error, format!("{db}: no calls with the label \"nobody\""));

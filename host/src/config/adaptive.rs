@@ -12,9 +12,9 @@ use super::raw::Raw;
 use super::table::table;
 
 table! {
-    /// What the tuner may do, and how it judges. The keys from `congestion_ratio` to
+    /// What the tuner may do, and how it judges. `batch_step` and the keys from `congestion_ratio` to
     /// `history_ttl_windows` belong to the controller `history`; their defaults suit nearly
-    /// every job.
+    /// every job. Given to another, they are not read, and a line says so.
     Adaptive = "adaptive";
     /// The controller, by name; none: the default one.
     controller: Option<String> = None, Optional(ControllerName);
@@ -96,7 +96,35 @@ impl Kind for ControllerName {
     }
 }
 
+/// What only that controller reads.
+const OF_HISTORY: [&str; 13] = [
+    "batch_step",
+    "congestion_ratio",
+    "good_ratio",
+    "worker_probe_min_ratio",
+    "batch_probe_min_ratio",
+    "worker_decrease",
+    "batch_decrease",
+    "min_window",
+    "max_window",
+    "target_log_se",
+    "baseline_epochs",
+    "ceiling_ttl_epochs",
+    "history_ttl_windows",
+];
+
 impl Adaptive {
+    /// Keys that were given and that the controller does not read; for a warning, as the same file may be meant for
+    /// either controller.
+    pub fn unread(&self, filled: &Filled) -> Vec<&'static str> {
+        let controller = self.controller.as_deref().unwrap_or(controller::DEFAULT);
+        if controller == HISTORY {
+            return Vec::new();
+        }
+        let given = |key: &&str| filled.given("adaptive", key);
+        OF_HISTORY.into_iter().filter(given).collect()
+    }
+
     /// A start outside the bounds is clamped into them; bounds that contradict each other
     /// leave nothing to clamp into.
     pub(super) fn check(&self, filled: &Filled, problems: &mut Vec<Problem>) {
@@ -112,6 +140,12 @@ impl Adaptive {
                 self.min_batch_size,
                 "max_batch_size",
                 self.max_batch_size,
+            ),
+            (
+                "min_window",
+                self.min_window,
+                "max_window",
+                Some(self.max_window),
             ),
         ];
         let controller = self.controller.as_deref().unwrap_or(controller::DEFAULT);

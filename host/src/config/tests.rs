@@ -157,6 +157,23 @@ fn a_default_job_starts_the_default_controller_config() {
 }
 
 #[test]
+fn what_the_controller_does_not_read_is_known() {
+    let keys = "max_workers = 4\ncongestion_ratio = 1.5\nbatch_step = 2\nmax_batch_seconds = 9";
+    let table: [(&str, &[&str]); 3] = [
+        ("", &["batch_step", "congestion_ratio"]),
+        ("controller = 'curve'", &["batch_step", "congestion_ratio"]),
+        ("controller = 'history'", &[]),
+    ];
+    for (controller, unread) in table {
+        let file = format!("{START}[adaptive]\n{controller}\n{keys}");
+        let job = Folder::new().load(file).expect("valid");
+        assert_eq!(job.adaptive.unread(&job.filled), unread, "{controller}");
+    }
+    let job = Folder::new().load(START).expect("valid");
+    assert!(job.adaptive.unread(&job.filled).is_empty());
+}
+
+#[test]
 fn the_controller_gets_every_value() {
     let file = "[pool]\nworkers = 2\nbatch_size = 3\n[adaptive]\nmax_workers = 4\nmin_workers = 1
         max_batch_size = 6\nmin_batch_size = 2\nbatch_step = 8\nmax_batch_seconds = 9.5
@@ -466,6 +483,10 @@ fn complaints() {
         (
             "adaptive.min_workers = 5\nadaptive.max_workers = 4",
             "job.toml:3: [adaptive] min_workers: 5 is above max_workers = 4; lower it or raise max_workers",
+        ),
+        (
+            "adaptive.min_window = 10\nadaptive.max_window = 3",
+            "job.toml:3: [adaptive] min_window: 10 is above max_window = 3; lower it or raise max_window",
         ),
         (
             "adaptive.min_batch_size = 5\nadaptive.max_batch_size = 4",

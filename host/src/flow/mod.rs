@@ -31,7 +31,7 @@ use crate::slot::{Plugin, Pool, Slot};
 use crate::source::{RejectsFile, Source};
 use batchgate_policy::attempt::{Rules, StopCause};
 use batchgate_policy::breaker::{Breaker, Trip};
-use batchgate_policy::controller::Controller;
+use batchgate_policy::controller::{Change, Controller};
 use dispatch::{Batch, Dispatch, Limited, NotYet};
 use permission::Permission;
 use record::Recorded;
@@ -409,8 +409,9 @@ impl<P: Plugin> Flow<P> {
         // Logged under the lock, so that the lines come in the order of the decisions.
         let goes_on = done.stop.is_none() && ended.trip.is_none() && !self.stop.is_stopping();
         self.log_attempt(&batch, &done, ended.total_written, goes_on);
-        for change in &ended.changes {
-            let (workers, batch_size) = (ended.setting.workers, ended.setting.batch_size);
+        let last = (ended.setting.workers, ended.setting.batch_size);
+        let levels = Change::levels_after(&ended.changes, last);
+        for (change, (workers, batch_size)) in ended.changes.iter().zip(levels) {
             tracing::info!(label = %self.label, "tune: {change} -> workers={workers}, batch_size={batch_size}");
         }
         if let Some(change) = ended.changes.last() {

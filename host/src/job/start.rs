@@ -22,6 +22,13 @@ impl Start {
     /// Asks the job's memory, if it has one and tunes.
     pub fn new(config: &config::Job, mode: &RunMode) -> Self {
         let configured = config.controller_config();
+        let unread = config.adaptive.unread(&config.filled);
+        if !mode.fixed && !unread.is_empty() {
+            tracing::warn!(label = %config.top.label,
+                "[adaptive] {} not read: of the controller \"history\" alone; remove or set controller = \"history\"",
+                unread.join(", ")
+            );
+        }
         let path = config.adaptive.tuner_memory.as_deref();
         let mut memory = path.filter(|_| !mode.fixed).map(|path| {
             let hosts = config.sandbox.allow_hosts.iter();

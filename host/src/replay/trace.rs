@@ -17,10 +17,13 @@ pub enum Event {
 }
 
 /// Where the controller stands after one line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct State {
     /// What it changed, in words.
     pub changes: Vec<String>,
+    /// Workers and batch size after each of these; no part of a trace.
+    #[serde(skip)]
+    pub levels_after: Vec<(u32, u32)>,
     /// The epoch now.
     pub epoch: u64,
     /// Workers now.
@@ -28,6 +31,16 @@ pub struct State {
     /// Batch size now.
     pub batch_size: u32,
 }
+
+/// As far as a trace tells.
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        let told = |state: &Self| (state.epoch, state.workers, state.batch_size);
+        self.changes == other.changes && told(self) == told(other)
+    }
+}
+
+impl Eq for State {}
 
 /// A trace could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +97,7 @@ pub(super) fn state(controller: &dyn Controller, changes: &[Change]) -> State {
     let setting = controller.setting();
     State {
         changes: changes.iter().map(ToString::to_string).collect(),
+        levels_after: Change::levels_after(changes, (setting.workers, setting.batch_size)),
         epoch: setting.epoch,
         workers: setting.workers,
         batch_size: setting.batch_size,

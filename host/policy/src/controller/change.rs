@@ -60,6 +60,13 @@ pub enum Change {
     },
     /// What had been measured no longer describes the server and was forgotten.
     Rebaseline(Rebaseline),
+    /// The target latency cannot be met: a call takes longer even at the lowest levels.
+    Unreachable {
+        /// Seconds that a call is expected to take there.
+        seconds: f64,
+        /// What it may take.
+        target: f64,
+    },
     /// What a former run had learned was wrong; tuning starts over from the configured start.
     Forget {
         /// Workers before and now.
@@ -223,6 +230,64 @@ pub enum Unfit {
 }
 
 impl Change {
+    /// The workers and the batch size after each of some changes that were made at once, from those after the last.
+    pub fn levels_after(changes: &[Self], last: (u32, u32)) -> Vec<(u32, u32)> {
+        let mut levels = last;
+        let mut after: Vec<_> = changes
+            .iter()
+            .rev()
+            .map(|change| {
+                let now = levels;
+                levels = change.levels_before(now);
+                now
+            })
+            .collect();
+        after.reverse();
+        after
+    }
+
+    fn levels_before(&self, after: (u32, u32)) -> (u32, u32) {
+        match self {
+            Self::Probe {
+                dimension, from, ..
+            }
+            | Self::Revert {
+                dimension, from, ..
+            }
+            | Self::Decrease {
+                dimension, from, ..
+            }
+            | Self::Move {
+                dimension, from, ..
+            }
+            | Self::Clamp {
+                dimension, from, ..
+            }
+            | Self::Force {
+                dimension, from, ..
+            }
+            | Self::Hold {
+                dimension, from, ..
+            } => match dimension {
+                Dimension::Workers => (*from, after.1),
+                Dimension::BatchSize => (after.0, *from),
+            },
+            Self::StepBack { from, .. } => (*from, after.1),
+            Self::Forget {
+                workers,
+                batch_size,
+                ..
+            } => (workers.0, batch_size.0),
+            Self::Rebaseline(_)
+            | Self::Unreachable { .. }
+            | Self::Maximum { .. }
+            | Self::Minimum { .. }
+            | Self::Release { .. }
+            | Self::IgnoredWorkers { .. }
+            | Self::Ignored { .. } => after,
+        }
+    }
+
     /// Whether an override caused it, rather than tuning.
     pub fn is_override(&self) -> bool {
         match self {
@@ -232,6 +297,7 @@ impl Change {
             | Self::StepBack { .. }
             | Self::Move { .. }
             | Self::Rebaseline(_)
+            | Self::Unreachable { .. }
             | Self::Forget { .. } => false,
             Self::Maximum { .. }
             | Self::Minimum { .. }
@@ -261,6 +327,7 @@ impl Change {
                 ..
             } => workers.0 != workers.1 || batch_size.0 != batch_size.1,
             Self::Rebaseline(_)
+            | Self::Unreachable { .. }
             | Self::Maximum { .. }
             | Self::Minimum { .. }
             | Self::Release { .. }
@@ -315,6 +382,12 @@ impl fmt::Display for Change {
                 write!(f, "{verb} {dimension} {from}->{to} ({reason})")
             }
             Self::Rebaseline(why) => write!(f, "rebaseline: {why}"),
+            Self::Unreachable { seconds, target } => write!(
+                f,
+                "target_latency {} s cannot be met: a call takes {:.3} s even at the fewest workers and items; kept near that",
+                Figure(*target),
+                Figure(*seconds)
+            ),
             Self::Forget {
                 workers,
                 batch_size,
@@ -367,6 +440,22 @@ impl fmt::Display for Change {
     }
 }
 
+/// Seconds, in no more digits than can be read: at most three after the point, or exactly as many as asked for.
+struct Figure(f64);
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0;
+        if !(0.001..1e7).contains(&seconds) {
+            return write!(f, "{seconds:.2e}");
+        }
+        match f.precision() {
+            Some(digits) => write!(f, "{seconds:.digits$}"),
+            None => write!(f, "{}", (seconds * 1000.0).round() / 1000.0),
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -379,6 +468,7 @@ impl fmt::Display for Reason {
             Self::HeldBack => f.write_str("the run is held back"),
             Self::NoMore => f.write_str("the server can take no more than before"),
             Self::TooSlow { seconds, target } => {
+                let (seconds, target) = (Figure(*seconds), Figure(*target));
                 write!(f, "a call takes {seconds:.3} s, target_latency {target} s")
             }
         }

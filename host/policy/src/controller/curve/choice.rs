@@ -1,8 +1,7 @@
 //! Where to go next: what a level is worth going to, what it costs to find out, and how big
 //! the next batches should be.
 //!
-//! Invariant: no level is chosen at which a call is expected to take longer than the target
-//! latency, unless the present one is longer still.
+//! Invariant: no level is raised to where a call is expected to take longer than the target latency.
 
 use super::Curve;
 use super::belief::Gain;
@@ -50,16 +49,26 @@ const CANDIDATES: f64 = 1.06;
 
 /// More workers are looked at after so many rounds, in case the server can take them now; later
 /// if that costs more than this share of the work.
-const LOOK_AFTER: f64 = 26.0;
+pub(super) const LOOK_AFTER: f64 = 26.0;
 const LOOK_SHARE: f64 = 0.015;
 /// A look goes as far as it takes to tell in so many rounds.
 const LOOK_ROUNDS: f64 = 1.0;
 
-/// Where fewer workers were never tried, this share of them is, once, after so many rounds
-/// without a rise and for so many rounds.
+/// Where fewer workers were never tried, this share of them is, after so many rounds without a rise and for so many
+/// rounds.
 const BELOW: f64 = 0.6;
 const BELOW_AFTER: f64 = 8.0;
 const BELOW_ROUNDS: f64 = 2.0;
+/// Where they were, some are tried again, up to this share, if it is this probable that they pay; each time for twice as
+/// many rounds after twice as many, doubled so many times.
+const BELOW_MOST: f64 = 0.85;
+const BELOW_ODDS: f64 = 0.1;
+const MOST_LOOKS_BELOW: u32 = 3;
+/// With so many workers, fewer are tried at once after the first round and after a slowdown: these are as likely to be
+/// too many as too few, and a round at fewer costs less than it may save.
+const MANY: u32 = 8;
+/// The calls of the first round saw the server fill up: they count for this share.
+const FILLING: f64 = 0.1;
 
 /// Gain in throughput, as a share of the relative step in size, for which batches grow.
 const LEAST_SIZE_RETURN: f64 = 0.03;
@@ -67,9 +76,6 @@ const LEAST_SIZE_RETURN: f64 = 0.03;
 const SMALLER_RETURN: f64 = 0.1;
 /// Standard deviations of noise that are kept clear of a timeout.
 const NOISE_MARGIN: f64 = 2.0;
-/// Share of the target latency that is aimed at when it was exceeded.
-const BELOW_TARGET: f64 = 0.95;
-
 /// What was measured at both of two levels counts for more than the curves if it differs by so many standard errors
 /// and this ln.
 const MEASURED_ERRORS: f64 = 3.0;
@@ -112,6 +118,17 @@ impl Curve {
     pub(super) fn choose_workers(&mut self, changes: &mut Vec<Change>) {
         let workers = self.levels.setting().workers;
         let highest = self.levels[Dimension::Workers].highest();
+        self.in_doubt &= !self.doubt_is_over(workers);
+        if self.in_doubt
+            && workers >= MANY
+            && let Some(to) = self.look_below(workers)
+        {
+            if self.levels.epoch() == 0 {
+                self.samples.discount(self.here(), FILLING);
+            }
+            self.move_workers(to, Reason::Below, changes);
+            return;
+        }
         let best = [self.best_fewer(), self.best_more()];
         let best = best.into_iter().flatten();
         if let Some(target) = best.max_by(|a, b| a.value.total_cmp(&b.value)) {
@@ -119,9 +136,19 @@ impl Curve {
                 self.trial_rounds = target.rounds;
             }
             self.move_workers(target.workers, target.reason(), changes);
-        } else if let Some(to) = self.look_below(workers) {
-            self.trial_rounds = BELOW_ROUNDS;
-            self.move_workers(to, Reason::Below, changes);
+        } else if self.rounds_since_rise >= BELOW_AFTER
+            && (workers < highest || workers >= MANY)
+            && let Some(to) = self.look_below(workers)
+        {
+            let times = f64::from(1_u32 << self.looks_below);
+            self.trial_rounds = BELOW_ROUNDS * times;
+            self.below_at = self.rounds + LOOK_AFTER * times;
+            self.looks_below = (self.looks_below + 1).min(MOST_LOOKS_BELOW);
+            let reason = match self.tried_below(workers) {
+                true => Reason::Trial,
+                false => Reason::Below,
+            };
+            self.move_workers(to, reason, changes);
         } else if workers < highest
             && let Some(to) = self.look_ahead(workers, highest)
         {
@@ -250,16 +277,42 @@ impl Curve {
         self.belief.confidence(workers, to, least)
     }
 
-    /// Fewer workers, where fewer were never tried: the start may have been too many already.
-    fn look_below(&self, workers: u32) -> Option<u32> {
-        let level = &self.levels[Dimension::Workers];
-        let to = ((f64::from(workers) * BELOW) as u32).max(level.lowest());
-        let tried = self
-            .samples
-            .places()
-            .any(|(place, _)| place.workers < workers);
-        let due = self.rounds_since_rise >= BELOW_AFTER && (to..level.highest()).contains(&workers);
-        (due && to < workers && !tried).then_some(to)
+    /// Fewer workers, where it is not known that they get less done: the start may have been too many already, and
+    /// what was measured on the way up may have misled.
+    fn look_below(&mut self, workers: u32) -> Option<u32> {
+        let lowest = self.levels[Dimension::Workers].lowest();
+        let to = ((f64::from(workers) * BELOW) as u32).max(lowest);
+        if to >= workers {
+            return None;
+        }
+        if !self.tried_below(workers) {
+            return Some(to);
+        }
+        if self.rounds < self.below_at {
+            return None;
+        }
+        let most = (f64::from(workers) * BELOW_MOST) as u32;
+        let mut to = to;
+        while to <= most {
+            if self.confidence(to, least_gain(workers, to)) >= BELOW_ODDS {
+                return Some(to);
+            }
+            to = next_candidate(to);
+        }
+        None
+    }
+
+    fn tried_below(&self, workers: u32) -> bool {
+        let mut places = self.samples.places();
+        places.any(|(place, _)| place.workers < workers)
+    }
+
+    /// Whether what was measured at a higher level says that there is nothing to be had from fewer.
+    fn doubt_is_over(&mut self, workers: u32) -> bool {
+        let above = self.samples.places().map(|(place, _)| place.workers);
+        let above = above.filter(|above| *above > workers).min();
+        above
+            .is_some_and(|above| self.belief.gain(workers, above).mean > least_gain(workers, above))
     }
 
     /// A step up to see whether the server can take more than it could, when it is time: the
@@ -273,7 +326,7 @@ impl Curve {
         let most = workers.saturating_mul(2).min(highest);
         let mut to = workers + 1;
         let mut calls = look::calls(self.apart(workers, to), noise);
-        while to < most && calls > LOOK_ROUNDS * f64::from(to) {
+        while to < most && calls > (LOOK_ROUNDS * f64::from(to)).max(look::FEWEST) {
             to = next_candidate(to).min(most);
             calls = look::calls(self.apart(workers, to), noise);
         }
@@ -343,54 +396,6 @@ impl Curve {
         let limit = self.config.max_batch_seconds;
         let limit = limit.map(|limit| self.config.batch_seconds_headroom * limit);
         limit.is_some_and(|limit| ln_seconds.exp() > limit) || self.too_slow(workers, size)
-    }
-
-    /// Whether a call is expected to take longer than the target latency.
-    pub(super) fn too_slow(&mut self, workers: u32, size: u32) -> bool {
-        let target = self.config.target_latency;
-        target.is_some_and(|target| self.mean_seconds(workers, size) > target)
-    }
-
-    /// Seconds that a call is expected to take on average; that of a log-normal noise.
-    fn mean_seconds(&mut self, workers: u32, size: u32) -> f64 {
-        let noise = self.samples.noise();
-        (self.belief.ln_seconds(workers, size) + noise * noise / 2.0).exp()
-    }
-
-    /// Where calls take longer than the target latency: fewer workers if that helps enough,
-    /// otherwise smaller batches. Says whether they do.
-    pub(super) fn keep_latency(&mut self, changes: &mut Vec<Change>) -> bool {
-        let setting = self.levels.setting();
-        let Some(target) = self.config.target_latency else {
-            return false;
-        };
-        let seconds = self.mean_seconds(setting.workers, setting.batch_size);
-        if seconds <= target {
-            return false;
-        }
-        let reason = Reason::TooSlow { seconds, target };
-        let aim = BELOW_TARGET * target;
-        let lowest = self.levels[Dimension::Workers]
-            .lowest()
-            .max(setting.workers / 2);
-        let mut workers = setting.workers;
-        while workers > lowest && self.mean_seconds(workers, setting.batch_size) > aim {
-            workers -= (workers / 16).max(1).min(workers - lowest);
-        }
-        let helps = self.mean_seconds(workers, setting.batch_size) <= aim;
-        let smallest = self.levels[Dimension::BatchSize]
-            .lowest()
-            .max(setting.batch_size / 2);
-        if workers < setting.workers && (helps || setting.batch_size == smallest) {
-            self.move_workers(workers, reason, changes);
-            return true;
-        }
-        let mut size = setting.batch_size;
-        while size > smallest && self.mean_seconds(setting.workers, size) > aim {
-            size -= (size / 16).max(1).min(size - smallest);
-        }
-        self.move_level(Dimension::BatchSize, size, reason, changes);
-        true
     }
 }
 

@@ -15,7 +15,7 @@ const MOST_ROUNDS: f64 = 4.0;
 /// One sample counts for no more than so many sigmas.
 const CLAMP: f64 = 2.5;
 /// Fewest calls to tell by.
-const FEWEST: f64 = 5.0;
+pub(super) const FEWEST: f64 = 5.0;
 /// Share of its calls, or rounds of them, that must have ended to say that more can be taken: the first
 /// to end are the fastest.
 const MOST_ENDED: f64 = 0.75;

@@ -7,6 +7,7 @@
 mod belief;
 mod choice;
 mod family;
+mod latency;
 mod look;
 mod samples;
 mod shift;
@@ -47,6 +48,17 @@ pub struct Curve {
     trial_rounds: f64,
     /// Rounds since more workers were last tried.
     rounds_since_rise: f64,
+    /// What is measured here may be the work of too many workers: fewer are to be tried at once.
+    in_doubt: bool,
+    /// Whether workers and batches were lowered for the target latency, and that it cannot be met was said.
+    lowered_for_latency: (bool, bool),
+    said_unreachable: bool,
+    /// Rounds after which fewer may be tried once more, and how many times they were.
+    below_at: f64,
+    looks_below: u32,
+    /// The last rise was one after a look, and whether such a one had to be taken back.
+    rose_by_look: bool,
+    false_look: bool,
     /// Batches dispatched before this epoch are too old to say that the present size is wrong.
     size_cut_epoch: u64,
 }
@@ -194,6 +206,10 @@ impl Controller for Curve {
         self.rounds = 0.0;
         self.trial_rounds = 1.0;
         self.rounds_since_rise = 0.0;
+        self.in_doubt = true;
+        self.below_at = choice::LOOK_AFTER;
+        self.looks_below = 0;
+        self.false_look = false;
         // What is still in flight was sent at the other size.
         self.size_cut_epoch = self.levels.epoch();
         self.start_epoch(false);
@@ -223,6 +239,13 @@ impl Curve {
             rounds: 0.0,
             trial_rounds: 1.0,
             rounds_since_rise: 0.0,
+            in_doubt: !config.workers_learned,
+            lowered_for_latency: (false, false),
+            said_unreachable: false,
+            below_at: choice::LOOK_AFTER,
+            looks_below: 0,
+            rose_by_look: false,
+            false_look: false,
             size_cut_epoch: 0,
         };
         new.start_epoch(false);
@@ -267,6 +290,10 @@ impl Curve {
         self.samples.start_over(place, n, mean);
         self.rounds = 0.0;
         self.rounds_since_rise = 0.0;
+        self.in_doubt = ratio > 1.0;
+        self.below_at = choice::LOOK_AFTER;
+        self.looks_below = 0;
+        self.false_look = false;
         changes.push(Change::Rebaseline(Rebaseline::Shift(ratio)));
         self.decide(changes);
     }
@@ -325,16 +352,22 @@ impl Curve {
     /// is twice as far.
     fn go_on(&mut self, look: &Look, changes: &mut Vec<Change>) {
         let place = self.looked_at(look);
+        // Its calls saw fewer in flight on average than the level it went to; after one that misled, no more than
+        // that is believed.
+        let reached = match self.false_look {
+            false => look.to,
+            true => look.level().max(look.from + 1),
+        };
         let step = (look.to - look.from).saturating_mul(1 + u32::from(look.walk));
         let highest = self.levels[Dimension::Workers].highest();
-        let to = look.to.saturating_add(step).min(highest);
+        let to = reached.saturating_add(step).min(highest);
         self.samples
             .renew(look.from, to, place, look.n, look.mean());
-        self.move_workers(look.to, Reason::More, changes);
+        self.move_workers(reached, Reason::More, changes);
         self.start_epoch(true);
         self.update_belief();
-        if to > look.to && !self.too_slow(to, place.items) {
-            self.walk = Some((look.to, to, look.changed));
+        if to > reached && !self.too_slow(to, place.items) {
+            self.walk = Some((reached, to, look.changed));
         }
     }
 
@@ -399,12 +432,27 @@ impl Curve {
             if dimension == Dimension::Workers && to > from {
                 self.rounds_since_rise = 0.0;
             }
+            if dimension == Dimension::Workers {
+                self.judge_look(to > from, reason);
+            }
             changes.push(Change::Move {
                 dimension,
                 from,
                 to,
                 reason,
             });
+        }
+    }
+
+    /// Notices that a rise after a look is taken back.
+    fn judge_look(&mut self, rises: bool, reason: Reason) {
+        match reason {
+            Reason::Look | Reason::Sent | Reason::NoMore | Reason::HeldBack => {}
+            Reason::More => self.rose_by_look = true,
+            _ => {
+                self.false_look |= self.rose_by_look && !rises;
+                self.rose_by_look = false;
+            }
         }
     }
 

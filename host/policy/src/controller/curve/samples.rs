@@ -63,6 +63,8 @@ const HALVED_AFTER: f64 = 300.0;
 const FEWEST_TO_CONTRADICT: f64 = 8.0;
 const CONTRADICTION: f64 = 0.3;
 const CONTRADICTION_ERRORS: f64 = 4.0;
+/// No call's time grows with more than this power of its items.
+const STEEPEST_SIZE: f64 = 1.6;
 
 impl Samples {
     pub(super) fn new() -> Self {
@@ -146,12 +148,14 @@ impl Samples {
         let noise = self.noise();
         self.places.retain(|place, stat| {
             let slower = now.mean - stat.mean;
-            let comparable = place.workers > here.workers && place.items == here.items;
-            if !comparable || slower <= CONTRADICTION {
+            if place.workers <= here.workers || slower <= CONTRADICTION {
                 return true;
             }
+            // More items take longer too, but not by more than this.
+            let bigger = (f64::from(here.items) / f64::from(place.items)).ln();
+            let allowed = CONTRADICTION + STEEPEST_SIZE * bigger.max(0.0);
             let error = noise * (1.0 / now.n + 1.0 / stat.n).sqrt();
-            slower <= CONTRADICTION + CONTRADICTION_ERRORS * error
+            slower <= allowed + CONTRADICTION_ERRORS * error
         });
     }
 
@@ -168,6 +172,15 @@ impl Samples {
         let (from, n_from) = weight(from)?;
         let error = self.noise() * (1.0 / n_from + 1.0 / n_to).sqrt();
         Some((to - from, error))
+    }
+
+    /// Lets what was measured at a place count for a share only.
+    pub(super) fn discount(&mut self, place: Place, share: f64) {
+        if let Some(stat) = self.places.get_mut(&place) {
+            stat.n = (stat.n * share).max(1.0);
+        }
+        self.squares = NOISE_PRIOR * NOISE_PRIOR * NOISE_PRIOR_WEIGHT;
+        self.residuals = NOISE_PRIOR_WEIGHT;
     }
 
     /// Forgets every place but one, of which so much is known.

@@ -586,3 +586,304 @@ fn two_levels_are_compared_where_a_round_was_measured_at_both() {
     assert!(samples.slower(few, many).is_none());
     assert!(samples.slower(many, few).is_some());
 }
+
+#[test]
+fn more_items_explain_only_so_much_of_a_slower_place_below() {
+    let table = [
+        ("slower than any size explains", 4.0, true),
+        ("by its items", 1.9, false),
+    ];
+    for (name, seconds, forgotten) in table {
+        let mut samples = Samples::new();
+        let above = Place {
+            workers: 40,
+            items: 7,
+        };
+        for _ in 0..40 {
+            samples.add(above, 0.0, true);
+        }
+        let here = sampled(&mut samples, 30, seconds, 40);
+        samples.forget_contradicted(here);
+        assert_eq!(samples.mean(above).is_none(), forgotten, "{name}");
+    }
+}
+
+#[test]
+fn a_start_above_the_knee_is_left_after_a_round() {
+    // Workers to start with, the knee, the slope.
+    let table = [
+        (50, 40.0, 0.4),
+        (100, 80.0, 0.2),
+        (188, 150.0, 0.2),
+        (30, 20.0, 0.4),
+        (80, 40.0, 0.4),
+        (12, 8.0, 1.0),
+    ];
+    for (workers, knee, slope) in table {
+        for noise in [0.0, 0.2] {
+            let config = Config {
+                workers,
+                ..workers_only(500)
+            };
+            let mut rig = Rig::new(&config, noise, |w, n| 0.1 * n * w);
+            let tried = format!("try workers {workers}->{}", workers * 6 / 10);
+            rig.rounds(1);
+            assert_eq!(rig.said.len(), 1, "{:?}", rig.said);
+            assert!(rig.said[0].starts_with(&tried), "{:?}", rig.said);
+            let mut curve = Run::new(&config, noise, knee, slope);
+            curve.rounds(30);
+            let now = f64::from(curve.rig.controller.setting().workers);
+            assert!(
+                (0.8 * knee..=1.15 * knee).contains(&now),
+                "{workers} {knee} {noise}: {now} {:?}",
+                curve.rig.said
+            );
+        }
+    }
+}
+
+/// A rig of a knee that the test chooses.
+struct Run {
+    rig: Rig,
+    knee: f64,
+    slope: f64,
+}
+
+impl Run {
+    fn new(config: &Config, noise: f64, knee: f64, slope: f64) -> Self {
+        Self {
+            rig: Rig::new(config, noise, |_, _| 1.0),
+            knee,
+            slope,
+        }
+    }
+
+    fn rounds(&mut self, rounds: u32) {
+        for _ in 0..rounds {
+            let setting = self.rig.controller.setting();
+            let (w, n) = (f64::from(setting.workers), f64::from(setting.batch_size));
+            for _ in 0..setting.workers {
+                let mut observation = self.rig.next(setting);
+                observation.elapsed *= hinge(w, n, self.knee, self.slope);
+                self.rig.observe(&observation);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_start_that_is_not_too_many_loses_one_round() {
+    for learned in [false, true] {
+        let config = Config {
+            workers: 20,
+            workers_learned: learned,
+            ..workers_only(64)
+        };
+        let mut rig = Rig::new(&config, 0.1, |_, n| n);
+        rig.rounds(8);
+        let tried = rig.said("fewer were never tried");
+        assert_eq!(tried, usize::from(!learned), "{:?}", rig.said);
+        assert!(rig.highest.workers > 20, "{:?}", rig.said);
+        assert!(rig.lowest.workers >= 12, "{:?}", rig.said);
+    }
+}
+
+#[test]
+fn a_knee_that_falls_far_below_is_followed_at_once() {
+    let config = Config {
+        workers: 40,
+        ..workers_only(100)
+    };
+    let mut run = Run::new(&config, 0.2, 40.0, 0.4);
+    run.rounds(60);
+    run.knee = 25.0;
+    run.rounds(12);
+    let workers = run.rig.controller.setting().workers;
+    assert!(
+        (18..=28).contains(&workers),
+        "{workers}: {:?}",
+        run.rig.said
+    );
+}
+
+#[test]
+fn calls_that_buy_nothing_are_given_back_from_the_maximum_too() {
+    // Workers to start with, which are all there may be, and those that reach the plateau.
+    for (workers, plateau) in [(8, 4.0), (20, 4.0), (15, 10.0), (100, 10.0)] {
+        let config = Config {
+            workers,
+            ..workers_only(workers)
+        };
+        let mut run = Run::new(&config, 0.3, plateau, 1.0 / plateau);
+        run.rounds(400);
+        let now = f64::from(run.rig.controller.setting().workers);
+        assert!(
+            (0.9 * plateau..=1.3 * plateau).contains(&now),
+            "{workers} {plateau}: {now} {:?}",
+            run.rig.said
+        );
+    }
+}
+
+#[test]
+fn after_a_look_that_misled_no_more_is_believed_than_its_calls_saw() {
+    let mut curve = Curve::new(&workers_only(64));
+    // What moves workers, up or down, and whether looks are believed less after it.
+    let table = [
+        (true, Reason::Expected(1.2), false),
+        (false, Reason::Expected(1.2), false),
+        (true, Reason::More, false),
+        (true, Reason::Look, false),
+        (false, Reason::Sent, false),
+        (true, Reason::Expected(1.1), false),
+        (false, Reason::Expected(1.1), false),
+        (true, Reason::More, false),
+        (false, Reason::Expected(1.3), true),
+        (true, Reason::Expected(1.3), true),
+    ];
+    for (row, (rises, reason, misled)) in table.into_iter().enumerate() {
+        curve.judge_look(rises, reason);
+        assert_eq!(curve.false_look, misled, "row {row}");
+    }
+    // Seven more calls were sent, and saw four more on average.
+    let mut look = Look::new(30, 37, false, 0.0, 0.4, 0.1);
+    look.add(0.0, 0.1);
+    let level = look.level();
+    assert!((31..37).contains(&level), "{level}");
+    curve.go_on(&look, &mut Vec::new());
+    assert_eq!(curve.setting().workers, level);
+    curve.false_look = false;
+    curve.go_on(&look, &mut Vec::new());
+    assert_eq!(curve.setting().workers, 37);
+}
+
+#[test]
+fn the_smallest_size_that_failed_is_tried_again_in_time() {
+    let passes = |sizes: &mut Sizes, items: u32, times: u32| {
+        for _ in 0..times {
+            sizes.passed(items);
+        }
+    };
+    let mut sizes = Sizes::default();
+    passes(&mut sizes, 20, 10);
+    // A half-way search: what fails on the way makes nobody wait longer.
+    for items in [40, 30, 25, 21] {
+        sizes.failed(items);
+        passes(&mut sizes, 20, 1);
+    }
+    assert_eq!(sizes.next(20, 100), 20);
+    passes(&mut sizes, 20, 248);
+    assert_eq!(sizes.next(20, 100), 20, "not yet");
+    passes(&mut sizes, 20, 1);
+    assert_eq!(sizes.next(20, 100), 21, "no more than what failed");
+    // Refused by three calls: after twice as long, and 100 calls for each.
+    for _ in 0..3 {
+        sizes.failed(21);
+    }
+    passes(&mut sizes, 20, 499);
+    assert_eq!(sizes.next(20, 100), 20);
+    passes(&mut sizes, 20, 1);
+    assert_eq!(sizes.next(20, 100), 21);
+    for _ in 0..30 {
+        sizes.failed(21);
+    }
+    passes(&mut sizes, 20, 2999);
+    assert_eq!(sizes.next(20, 100), 20);
+    passes(&mut sizes, 20, 1);
+    assert_eq!(sizes.next(20, 100), 21);
+    // It goes through: the way up is free.
+    passes(&mut sizes, 21, 1);
+    assert_eq!(sizes.next(21, 100), 42);
+    // However many refusals, never more than four times as long.
+    for _ in 0..9 {
+        sizes.failed(42);
+        passes(&mut sizes, 21, 1000);
+        assert_eq!(sizes.next(40, 100), 42);
+    }
+}
+
+#[test]
+fn a_limit_that_is_raised_later_is_found() {
+    for (before, after) in [(20, 200), (20, 100), (50, 200)] {
+        let mut rig = Rig::new(&batches_only(), 0.2, |_, n| 0.5 + 0.005 * n);
+        rig.limit = before;
+        rig.rounds(1000);
+        assert!(rig.faults <= 60, "{before}: {} faults", rig.faults);
+        rig.limit = after;
+        let (_, size) = rig.rounds(400);
+        assert!(
+            (after * 4 / 5..=after).contains(&size),
+            "{before} {after}: {size}"
+        );
+    }
+}
+
+#[test]
+fn the_target_latency_is_kept_by_what_costs_least() {
+    // Above 4 calls they only queue: fewer workers cost nothing, smaller batches all.
+    let queue: Server = |w, n| (0.2 + 0.001 * n) * (w / 4.0).max(1.0);
+    let both = Config {
+        target_latency: Some(0.3),
+        max_batch_size: Some(60),
+        batch_size: 60,
+        workers: 12,
+        ..workers_only(32)
+    };
+    let mut rig = Rig::new(&both, 0.0, queue);
+    rig.rounds(40);
+    let setting = rig.controller.setting();
+    assert!(setting.batch_size >= 50, "{setting:?}: {:?}", rig.said);
+    assert!(
+        (3..=5).contains(&setting.workers),
+        "{setting:?}: {:?}",
+        rig.said
+    );
+    // A cap just below what the best takes costs about as much, not half.
+    let config = Config {
+        target_latency: Some(1.0),
+        max_batch_size: Some(100),
+        batch_size: 40,
+        ..workers_only(3)
+    };
+    let mut rig = Rig::new(&config, 0.0, |_, n| 0.2 + 0.02 * n);
+    rig.rounds(60);
+    rig.server = |_, n| 1.05 * (0.2 + 0.02 * n);
+    let before = rig.controller.setting().batch_size;
+    for _ in 0..200 {
+        rig.rounds(1);
+        let now = rig.controller.setting().batch_size;
+        assert!(5 * now >= 4 * before, "{before} {now}: {:?}", rig.said);
+    }
+}
+
+#[test]
+fn a_target_that_cannot_be_met_is_said_once_and_sinks_nothing_in_vain() {
+    // A call takes at least 0.5 s, and no longer with 4 at once.
+    let config = Config {
+        target_latency: Some(0.1),
+        max_batch_size: Some(60),
+        batch_size: 40,
+        workers: 8,
+        ..workers_only(32)
+    };
+    let mut rig = Rig::new(&config, 0.1, |w, n| {
+        (0.5 + 0.0005 * n) * (1.0 + 0.4 * (w - 4.0).max(0.0))
+    });
+    rig.rounds(300);
+    assert_eq!(rig.said("cannot be met"), 1, "{:?}", rig.said);
+    let setting = rig.controller.setting();
+    assert!(
+        (2..=5).contains(&setting.workers),
+        "{setting:?}: {:?}",
+        rig.said
+    );
+    assert!(setting.batch_size >= 10, "{setting:?}: {:?}", rig.said);
+    // One that can be is not.
+    let config = Config {
+        target_latency: Some(0.6),
+        ..config
+    };
+    let mut rig = Rig::new(&config, 0.1, |_, n| 0.2 + 0.01 * n);
+    rig.rounds(300);
+    assert_eq!(rig.said("cannot be met"), 0, "{:?}", rig.said);
+}

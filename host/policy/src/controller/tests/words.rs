@@ -62,6 +62,13 @@ fn every_change_has_its_words() {
             "rebaseline: latency 0.50x what it was here before",
         ),
         (
+            Change::Unreachable {
+                seconds: 0.4567,
+                target: 1e-300,
+            },
+            "target_latency 1.00e-300 s cannot be met: a call takes 0.457 s even at the fewest workers and items; kept near that",
+        ),
+        (
             Change::Decrease {
                 dimension: BatchSize,
                 from: 9,
@@ -126,6 +133,37 @@ fn every_change_has_its_words() {
     for (change, words) in cases {
         assert_eq!(change.to_string(), words);
     }
+}
+
+#[test]
+fn each_of_several_changes_knows_the_levels_it_left() {
+    use Dimension::{BatchSize, Workers};
+    let step = |dimension, from, to| Change::Move {
+        dimension,
+        from,
+        to,
+        reason: Reason::Trial,
+    };
+    let changes = [
+        Change::Rebaseline(Rebaseline::Shift(2.0)),
+        step(Workers, 2, 3),
+        step(BatchSize, 10, 20),
+        Change::Clamp {
+            dimension: Workers,
+            from: 3,
+            to: 7,
+        },
+    ];
+    let after = Change::levels_after(&changes, (7, 20));
+    assert_eq!(after, [(2, 10), (3, 10), (3, 20), (7, 20)]);
+    let forgets = Change::Forget {
+        workers: (9, 2),
+        batch_size: (50, 10),
+        why: Contradiction::Slower(3.0),
+    };
+    let changes = [step(Workers, 8, 9), forgets];
+    assert_eq!(Change::levels_after(&changes, (2, 10)), [(9, 50), (2, 10)]);
+    assert!(Change::levels_after(&[], (1, 1)).is_empty());
 }
 
 #[test]
