@@ -16,6 +16,7 @@ mod recover;
 mod status;
 mod stop;
 
+pub use buffer::Buffer;
 pub use control::ControlPoll;
 pub use permission::Parking;
 pub use record::Records;
