@@ -12,7 +12,7 @@ PYTHON_ENV := target/python
 
 include mk/guests.mk
 
-.PHONY: help build demo test parity parity-sweep bench bench-journal bench-sandbox lint clean
+.PHONY: help build demo test parity parity-sweep bench bench-journal bench-inner bench-sandbox count lint clean
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s $$'\t'
 
@@ -24,6 +24,7 @@ demo: build guest-rust ## the main job on real data against a stand-in API
 
 test: build guests test-guests ## all tests
 	$(CARGO) test --release --locked --workspace
+	python3 bench/count.py
 
 parity: build ## 1,000 fresh traces of the reference controller, replayed
 	python3 tests/parity/run.py
@@ -36,6 +37,12 @@ bench: build guests test-guests ## all of it beside the Python peer; writes docs
 
 bench-journal: build ## what the journal costs at 5,000 calls a second
 	$(CARGO) test --release --locked -p batchgate-tests journal_cost -- --ignored --nocapture
+
+bench-inner: target/guests/noop.wasm ## the time of each part of the call path
+	$(CARGO) bench --locked -p batchgate --bench inner
+
+count: target/guests/noop.wasm ## the instructions of each part, beside those kept in bench/instructions.json
+	python3 bench/count.py
 
 bench-sandbox: target/guests/noop.wasm ## what the sandbox's limits cost a call
 	$(CARGO) bench --locked -p batchgate --bench sandbox

@@ -29,6 +29,7 @@ TARGET = ROOT / "target"
 BATCHGATE = TARGET / "release" / "batchgate"
 GUESTS = TARGET / "guests"
 DOC = ROOT / "docs" / "performance.md"
+CARGO = shutil.which("cargo") or Path.home() / ".cargo/bin/cargo"
 
 sys.path.insert(0, str(ROOT / "tools"))
 from reference import REFERENCE, python_with_reference
@@ -54,6 +55,7 @@ class Ran:
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         self.wall = time.perf_counter() - start
+        # No less than this process ever had, which therefore holds nothing large.
         self.peak_mb = usage.ru_maxrss / 1024
         self.cpu = usage.ru_utime + usage.ru_stime
         if child.returncode != 0:
@@ -70,6 +72,18 @@ def job(folder, component, source, **tables):
     path = Path(folder) / "job.toml"
     path.write_text(text)
     return path
+
+
+def calls_per_second(path):
+    """Over three runs, as one takes a tenth of a second."""
+    done = [Ran([BATCHGATE, "run", path, "--json"]).summary for _ in range(3)]
+    return sum(summary["calls"] for summary in done) / sum(summary["elapsed_seconds"] for summary in done)
+
+
+def cargo_bench(name):
+    """What a benchmark of the host's own prints."""
+    command = [CARGO, "bench", "--locked", "-p", "batchgate", "--bench", name]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 class MockApi:
@@ -121,14 +135,15 @@ class Bench:
     def noop(self):
         count = 500_000 // self.scale
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "in.txt").write_text(("x" * 100 + "\n") * count)
+            with open(Path(folder) / "in.txt", "w") as out:
+                for _ in range(0, count, 1000):
+                    out.write(("x" * 100 + "\n") * 1000)
             for workers in (8, 32):
                 path = job(folder, GUESTS / "noop.wasm", "in.txt", top='format = "lines"\n',
                            pool=f"workers = {workers}\nbatch_size = 50", adaptive=f"max_workers = {workers}")
                 ours, threads, coroutines = (Figures("calls/s") for _ in range(3))
                 for _ in range(self.rounds):
-                    done = Ran([BATCHGATE, "run", path, "--json"])
-                    ours.add(done.summary["calls"] / done.summary["elapsed_seconds"])
+                    ours.add(calls_per_second(path))
                     threads.add(peer("threads", workers, count)["calls_per_second"])
                     coroutines.add(peer("asyncio", workers, count)["calls_per_second"])
                 best = max(threads, coroutines, key=lambda figures: figures.median)
@@ -140,10 +155,23 @@ class Bench:
             for _ in range(self.rounds):
                 for old in Path(folder).glob("usage.sqlite*"):
                     old.unlink()
-                done = Ran([BATCHGATE, "run", path, "--json"])
-                ours.add(done.summary["calls"] / done.summary["elapsed_seconds"])
+                ours.add(calls_per_second(path))
                 theirs.add(peer("usage", 8, count // 10)["calls_per_second"])
             self.row("the same with the usage log, 8 workers", ours, theirs, f"{ours.median / theirs.median:.0f}x", "20x")
+
+    # What the sandbox costs a call, and its limits alone.
+    def price(self):
+        price, copy, limits = Figures("us", 1), Figures("us", 1), Figures("%", 1)
+        thousand = Figures("times", 2)
+        for _ in range(self.rounds):
+            told = cargo_bench("price")
+            price.add(float(re.search(r"^50 items.* costs ([\d.]+) us", told, re.M)[1]))
+            copy.add(float(re.search(r"^1000 items.* an item ([\d.]+) us", told, re.M)[1]))
+            thousand.add(float(re.search(r"^1000 items.* ([\d.]+) times", told, re.M)[1]))
+            limits.add(float(re.search(r"^ *50 .*us: ([-+\d.]+) %", cargo_bench("sandbox"), re.M)[1]))
+        self.row("a component instead of a native function, 50 items a call", f"{price} more", "", "", "15 us")
+        self.row("the same of 1,000 items, beside a native copy with two allocations an item", thousand, "", f"copy: {copy}", "2 times")
+        self.row("limits on beside off, 50 items a call", f"{limits} more", "", "", "10 %")
 
     # Many slow calls at once.
     def in_flight(self):
@@ -211,23 +239,28 @@ class Bench:
                         first.add((came[0] - begun) * 1000)
             self.row(f"from start to the first request, compiled before, {name} plugin", first, "", "", aim)
 
-    # Cost as work grows.
+    # Cost as work grows. The rate is that of the run, from its first look at the input to its last call; a short run is
+    # done several times a round, so that each figure stands for as many seconds as it can, and all sizes in turn.
     def growth(self):
-        rates = {}
+        sizes = {1_000_000: 5, 10_000_000: 2, 100_000_000: 1}
+        sizes = {rows // self.scale: runs for rows, runs in sizes.items()}
+        rates = {rows: Figures("items/s") for rows in sizes}
         with tempfile.TemporaryDirectory() as folder:
             path = job(folder, GUESTS / "noop.wasm", "-", top='format = "lines"\n', pool="workers = 8\nbatch_size = 500",
                        adaptive="max_workers = 8")
-            for rows in (1_000_000, 10_000_000, 100_000_000):
-                rows //= self.scale
-                figures = Figures("items/s")
-                for _ in range(self.rounds if rows < 50_000_000 else 1):
-                    source = subprocess.Popen(["seq", str(rows)], stdout=subprocess.PIPE)
-                    done = Ran([BATCHGATE, "run", path, "--fixed", "--json"], stdin=source.stdout)
-                    source.stdout.close()
-                    source.wait()
-                    figures.add(rows / done.summary["elapsed_seconds"])
-                rates[rows] = figures
-                self.row(f"{rows:,} lines through the no-op plugin", figures)
+            for turn in range(self.rounds):
+                for rows, runs in sizes.items():
+                    if rows == max(sizes) and turn >= 2:
+                        continue
+                    for _ in range(runs):
+                        # Lines of the same length, whatever their number.
+                        source = subprocess.Popen(["seq", str(10**9), str(10**9 + rows - 1)], stdout=subprocess.PIPE)
+                        done = Ran([BATCHGATE, "run", path, "--fixed", "--json"], stdin=source.stdout)
+                        source.stdout.close()
+                        source.wait()
+                        rates[rows].add(done.summary["items"] / done.summary["elapsed_seconds"])
+        for rows, figures in rates.items():
+            self.row(f"{rows:,} lines through the no-op plugin", figures)
         medians = [figures.median for figures in rates.values()]
         self.row("slowest of these to fastest", "", "", f"{(1 - min(medians) / max(medians)) * 100:.0f} % less", "10 %")
 
@@ -267,8 +300,7 @@ class Bench:
     # What is handed out.
     def size(self):
         self.row("size of the program", f"{BATCHGATE.stat().st_size / 1e6:.1f} MB")
-        cargo = shutil.which("cargo") or Path.home() / ".cargo/bin/cargo"
-        tree = subprocess.run([cargo, "tree", "--locked", "-p", "batchgate", "-e", "normal", "--prefix", "none", "--format", "{p}"],
+        tree = subprocess.run([CARGO, "tree", "--locked", "-p", "batchgate", "-e", "normal", "--prefix", "none", "--format", "{p}"],
                               cwd=ROOT, check=True, capture_output=True, text=True).stdout
         crates = {re.sub(r" \(.*", "", line) for line in tree.splitlines() if line}
         self.row("crates in it, its own included", f"{len(crates)}")
@@ -302,7 +334,7 @@ def versions():
             f"with wasmtime {wasmtime}; {REFERENCE} on Python {platform.python_version()}")
 
 
-ALL = ("noop", "in_flight", "input", "start", "growth", "usage", "size")
+ALL = ("noop", "price", "in_flight", "input", "start", "growth", "usage", "size")
 BEGINS, ENDS = "<!-- table: begins -->", "<!-- table: ends -->"
 
 

@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 /// Bytes of data from which on nothing more is read.
 pub const MAX_BYTES: u64 = 64 << 20;
 
-/// Items that are kept ready however small the batches are: enough to hide the reader's pace.
-pub const MIN_ITEMS: usize = 8192;
+/// Items that are kept ready however small the batches are: half of them last for the few
+/// milliseconds in which a busy machine does not let the reader run.
+pub const MIN_ITEMS: usize = 32_768;
 
 /// The buffer between the reader and the dispatch.
 #[derive(Debug, Default)]
@@ -54,8 +55,14 @@ impl Buffer {
 
     /// Whether the reader should read on, with batches of `batch_size` items.
     pub fn has_room(&self, batch_size: u32) -> bool {
-        let most = MIN_ITEMS.max((batch_size as usize).saturating_mul(2));
-        self.items.len() < most && self.bytes < MAX_BYTES
+        self.items.len() < most(batch_size) && self.bytes < MAX_BYTES
+    }
+
+    /// Whether a reader that stopped for want of room should read on: not at every item that leaves, as waking it
+    /// costs more than reading a few; and always before a batch would wait for it.
+    pub fn is_low(&self, batch_size: u32, max_bytes: Option<u64>) -> bool {
+        let low = self.items.len() <= most(batch_size) / 2 && self.bytes <= MAX_BYTES / 2;
+        self.has_room(batch_size) && (low || !self.has_batch(batch_size, max_bytes))
     }
 
     /// Whether a batch that is cut now would be no smaller for want of input.
@@ -88,6 +95,11 @@ impl Buffer {
         self.bytes -= bytes;
         self.items.drain(..count).collect()
     }
+}
+
+/// Items from which on nothing more is read.
+fn most(batch_size: u32) -> usize {
+    MIN_ITEMS.max((batch_size as usize).saturating_mul(2))
 }
 
 fn size(item: &Item) -> u64 {
@@ -153,5 +165,22 @@ mod tests {
         let mut buffer = Buffer::default();
         buffer.push(items(&[MAX_BYTES as usize]));
         assert!(!buffer.has_room(50) && buffer.has_batch(50, None));
+    }
+
+    #[test]
+    fn a_reader_is_woken_at_half_and_before_a_batch_lacks_items() {
+        let mut buffer = Buffer::default();
+        buffer.push(items(&[0; MIN_ITEMS]));
+        buffer.cut(MIN_ITEMS as u32 / 2 - 1, None);
+        assert!(buffer.has_room(50) && !buffer.is_low(50, None));
+        buffer.cut(1, None);
+        assert!(buffer.is_low(50, None));
+        // Three large items fill it; without one of them there is no batch of three.
+        let mut buffer = Buffer::default();
+        buffer.push(items(&[MAX_BYTES as usize / 3 + 1; 3]));
+        assert!(buffer.has_batch(4, None) && !buffer.is_low(4, None));
+        buffer.cut(1, None);
+        assert!(!buffer.has_batch(4, None) && buffer.is_low(4, None));
+        assert!(!buffer.is_low(2, None), "there is a batch of two");
     }
 }

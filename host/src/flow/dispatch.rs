@@ -89,6 +89,8 @@ pub struct Dispatch {
     pub stopping: bool,
     /// The input gave no full batch for so long that a smaller one may go.
     pub lingered: bool,
+    /// The reader waits to be told that there is room.
+    pub reader_waits: bool,
     breaker: Breaker,
     max_batch_bytes: Option<u64>,
     /// The limiter refused the dispatch that is next, so whatever starts now was held back.
@@ -138,6 +140,7 @@ impl Dispatch {
             paused: false,
             stopping: false,
             lingered: false,
+            reader_waits: false,
             breaker,
             max_batch_bytes,
             held: false,
@@ -303,8 +306,16 @@ impl Dispatch {
         self.controller.apply(rows)
     }
 
-    /// The batch size that the reader should keep ahead of.
-    pub fn batch_size(&self) -> u32 {
-        self.controller.setting().batch_size
+    /// Whether there is room for more of the input.
+    pub fn has_room(&self) -> bool {
+        self.buffer.has_room(self.controller.setting().batch_size)
+    }
+
+    /// Whether the reader has to be told now that there is room. True once for each of its waits.
+    pub fn wants_reader(&mut self) -> bool {
+        let batch_size = self.controller.setting().batch_size;
+        let wanted = self.reader_waits && self.buffer.is_low(batch_size, self.max_batch_bytes);
+        self.reader_waits &= !wanted;
+        wanted
     }
 }

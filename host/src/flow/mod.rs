@@ -16,6 +16,7 @@ mod recover;
 mod status;
 mod stop;
 
+pub use buffer::Buffer;
 pub use control::ControlPoll;
 pub use permission::Parking;
 pub use record::Records;
@@ -25,7 +26,7 @@ pub use stop::Stop;
 use crate::aside::aside;
 use crate::budget::{self, Member, Refusal};
 use crate::item::Item;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, Turn};
 use crate::report::summary::{Earlier, LastSetting, Stopped, Summary};
 use crate::slot::{Plugin, Pool, Slot};
 use crate::source::{RejectsFile, Source};
@@ -302,23 +303,19 @@ impl<P: Plugin> Flow<P> {
     /// Starts the next call as soon as the limiter allows it, in the order of asking; returns
     /// without one if something changes that may forbid it.
     async fn dispatch_one(self: &Arc<Self>, limiter: &Limiter) {
-        let turn = match limiter.try_turn() {
-            Some(turn) => turn,
+        let (turn, mut cut) = match self.cut_now(limiter) {
+            Some(cut) => cut,
             None => {
-                {
-                    let mut state = self.lock();
-                    state.tell_no_demand();
-                    state.limited = Some(Limited::Turn);
-                }
-                tokio::select! {
+                let turn = tokio::select! {
                     biased;
                     turn = limiter.turn() => turn,
                     () = self.changed.notified() => return,
-                }
+                };
+                let cut = self.cut(self.lock(), &turn);
+                (turn, cut)
             }
         };
         loop {
-            let cut = self.lock().cut(&turn, None);
             let wait = match cut {
                 Ok(batch) => {
                     self.recover.permission.started();
@@ -350,7 +347,31 @@ impl<P: Plugin> Flow<P> {
             if turn.is_overtaken() {
                 return;
             }
+            cut = self.cut(self.lock(), &turn);
         }
+    }
+
+    /// Cuts a batch if nobody has the turn at the limiter. Turn and batch are one step under the lock: a call that ends
+    /// at this moment asks for the turn under it too, and without one would have to leave its slot.
+    fn cut_now<'a>(&self, limiter: &'a Limiter) -> Option<(Turn<'a>, Result<Batch, NotYet>)> {
+        let mut state = self.lock();
+        let Some(turn) = limiter.try_turn() else {
+            state.tell_no_demand();
+            state.limited = Some(Limited::Turn);
+            return None;
+        };
+        let cut = self.cut(state, &turn);
+        Some((turn, cut))
+    }
+
+    fn cut(&self, mut state: MutexGuard<'_, Dispatch>, turn: &Turn<'_>) -> Result<Batch, NotYet> {
+        let cut = state.cut(turn, None);
+        let read_on = state.wants_reader();
+        drop(state);
+        if read_on {
+            self.room.notify_one();
+        }
+        cut
     }
 
     /// Runs a batch, and then others for as long as they can start at once: a slot in flight.
@@ -431,10 +452,10 @@ impl<P: Plugin> Flow<P> {
         {
             self.recover.pool.put(slot);
         }
-        let room = state.buffer.has_room(state.batch_size());
+        let read_on = state.wants_reader();
         let more = next.is_none() || state.ready();
         drop(state);
-        if room {
+        if read_on {
             self.room.notify_one();
         }
         if more {
@@ -474,13 +495,14 @@ impl<P: Plugin> Flow<P> {
             return;
         }
         let label = &self.label;
-        let seconds = done.total_elapsed.as_secs_f64();
+        let seconds = || done.started.elapsed().as_secs_f64();
         let (workers, batch_size) = (batch.setting.workers, batch.setting.batch_size);
         if !account.succeeded {
             let then = if goes_on { " -- continuing" } else { "" };
             tracing::warn!(
                 label = %label,
-                "batch FAILED after {seconds:.1}s (w={workers} b={batch_size}) ({}){then}",
+                "batch FAILED after {:.1}s (w={workers} b={batch_size}) ({}){then}",
+                seconds(),
                 folded(&account.errors)
             );
             return;
@@ -501,10 +523,11 @@ impl<P: Plugin> Flow<P> {
         } else {
             0.0
         };
-        tracing::debug!(label = %label, "{}/{} written, {seconds:.1}s (w={workers} b={batch_size}) | run_avg={average:.2}/s, \
+        tracing::debug!(label = %label, "{}/{} written, {:.1}s (w={workers} b={batch_size}) | run_avg={average:.2}/s, \
              total={total_written}, wall={:.1}min",
             account.counts.written,
             batch.items.len(),
+            seconds(),
             wall / 60.0
         );
     }

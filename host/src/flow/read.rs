@@ -91,9 +91,10 @@ impl<P: Plugin> Reader<P> {
             if state.stopping || self.flow.stop.is_stopping() {
                 return Room::Stopping;
             }
-            if state.buffer.has_room(state.batch_size()) {
+            if state.has_room() {
                 return Room::Free;
             }
+            state.reader_waits = true;
             state = self
                 .flow
                 .room
@@ -146,8 +147,12 @@ impl<P: Plugin> Reader<P> {
         if !more {
             state.buffer.end();
         }
+        // Whoever ends a call looks for items by itself.
+        let awaited = state.has_worker() || !more;
         drop(state);
-        self.flow.changed.notify_one();
+        if awaited {
+            self.flow.changed.notify_one();
+        }
         more
     }
 }

@@ -81,8 +81,8 @@ pub struct Done {
     pub account: Account,
     /// Time of its first call, without waits.
     pub first_elapsed: Duration,
-    /// Time of the whole attempt, waits included.
-    pub total_elapsed: Duration,
+    /// When it began.
+    pub started: Instant,
     /// Calls made.
     pub calls: u64,
     /// Of these, with a breach.
@@ -99,7 +99,7 @@ impl<P: Plugin> Recover<P> {
         Done {
             account: Attempt::new(batch.items.len() as u32, self.rules).finish(),
             first_elapsed: Duration::ZERO,
-            total_elapsed: Duration::ZERO,
+            started: Instant::now(),
             calls: 0,
             breaches: 0,
             traps: 0,
@@ -122,7 +122,7 @@ impl<P: Plugin> Recover<P> {
         let mut done = Done {
             account: Attempt::new(0, self.rules).finish(),
             first_elapsed: Duration::ZERO,
-            total_elapsed: Duration::ZERO,
+            started,
             calls: 0,
             breaches: 0,
             traps: 0,
@@ -136,7 +136,10 @@ impl<P: Plugin> Recover<P> {
             }
             let items = select(&batch.items, next.positions);
             let info = batch.call_info(&self.label, &self.run_id, number);
-            let call_started = Instant::now();
+            let call_started = match number {
+                1 => started,
+                _ => Instant::now(),
+            };
             let report = self.call(&items, info, held).await;
             let backing_off = self.limiter.is_backing_off();
             let breached = self.learn_breach(&report, call_started);
@@ -179,7 +182,6 @@ impl<P: Plugin> Recover<P> {
             }
         }
         done.account = attempt.finish();
-        done.total_elapsed = started.elapsed();
         done
     }
 

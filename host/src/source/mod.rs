@@ -112,6 +112,9 @@ pub struct Chunk {
     pub end: bool,
 }
 
+/// Items that a part has space for from the start: growing it step by step costs as much as cutting them.
+const USUAL_ITEMS: usize = 1024;
+
 /// An input that is being read.
 pub struct Source {
     name: String,
@@ -214,7 +217,10 @@ impl Source {
     /// Waits for input only while it has nothing to give, so that a slow pipe delays nothing. After
     /// the end it gives empty chunks, after an error the same error.
     pub fn read(&mut self, max_items: usize, max_bytes: u64) -> Result<Chunk, SourceError> {
-        let mut chunk = Chunk::default();
+        let mut chunk = Chunk {
+            items: Vec::with_capacity(max_items.min(USUAL_ITEMS)),
+            ..Chunk::default()
+        };
         let mut bytes = 0;
         let mut count = 0;
         while count < max_items.max(1) && bytes < max_bytes.max(1) {

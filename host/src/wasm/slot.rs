@@ -19,7 +19,6 @@ use super::text::cut;
 use crate::item::{Item, Key};
 use crate::slot::{CallInfo, CallReport, Slot};
 use batchgate_policy::outcome::CallEnd;
-use std::fmt::Write as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -274,9 +273,10 @@ fn report(call: &Call, end: CallEnd, at: Instant, counted: bool, dead: bool) -> 
 /// The items as the guest gets them, borrowed. `index_text` holds the keys of those without one.
 fn guest_items<'a>(items: &'a [Item], index_text: &'a mut String) -> Vec<GuestItem<'a>> {
     index_text.clear();
+    let mut digits = itoa::Buffer::new();
     for item in items {
         if item.key == Key::Index {
-            let _ = write!(index_text, "{}", item.index);
+            index_text.push_str(digits.format(item.index));
         }
     }
     let mut rest = index_text.as_str();
