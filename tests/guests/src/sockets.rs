@@ -1,8 +1,8 @@
 //! Tries to connect a socket of its own to the address in the first item's data, such as `127.0.0.1:80`, or looks up the
 //! name that it is, and fails with what it learned: `connected`, the addresses, or the error's name.
 
-use wasip2::sockets::ip_name_lookup::resolve_addresses;
 use wasip2::sockets::instance_network::instance_network;
+use wasip2::sockets::ip_name_lookup::resolve_addresses;
 use wasip2::sockets::network::{
     ErrorCode, IpAddress, IpAddressFamily, IpSocketAddress, Ipv4SocketAddress,
 };
