@@ -225,7 +225,9 @@ fn a_late_job_gets_its_share_and_leaves_it_by_a_trap() {
     let world = World::new(&format!("desired = 16\nmax = 16\n{UNMOVED}"), "");
     let api = MockApi::start(&["--overhead-ms", "500", "--per-item-ms", "0"]);
     let host = world.host();
-    world.add(&world.job("a", &api, 16, ""));
+    // It is to want them all, whatever they bring.
+    let all = "[adaptive]\nmin_workers = 16\n";
+    world.add(&world.job("a", &api, 16, all));
     host.until("a has all", |status| in_flight(status, "a") == 16);
     // Eight calls run for so long that they are all in flight, then one traps.
     let calls = "{\"do\":\"sleep\",\"ms\":6000}\n".repeat(8);
@@ -284,16 +286,12 @@ fn a_guarantee_is_kept_under_three_saturating_neighbours() {
     let others = [1, 2, 3].map(|n| world.job(&format!("job{n}"), &apis[n], 8, ""));
     let jobs = [&*a, &*others[0], &*others[1], &*others[2]];
     run_for(world.run(&jobs, &["--fixed"]), 10.0);
-    let log = apis[0].log();
-    let two = log.iter().filter(|row| row["in_flight"] == 2).count();
-    assert!(
-        log.len() > 60 && two * 10 > log.len() * 6,
-        "{two} of {}",
-        log.len()
-    );
-    for other in &apis[1..] {
-        assert!(other.log().len() > 30, "{}", other.log().len());
-    }
+    // Two slots for it, and one for each of the others; by its weight it would have less than any.
+    let calls = apis.each_ref().map(|api| api.log().len());
+    let most = calls[1..].iter().max().expect("three");
+    let least = calls[1..].iter().min().expect("three");
+    assert!(2 * calls[0] > 3 * most && *least > 30, "{calls:?}");
+    assert!(apis[0].log().iter().any(|row| row["in_flight"] == 2));
 }
 
 #[test]
