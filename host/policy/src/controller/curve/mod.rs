@@ -198,21 +198,16 @@ impl Controller for Curve {
     }
 
     fn restart_at(&mut self, workers: u32, batch_size: u32) {
-        self.levels.jump(workers, batch_size);
-        self.belief = Belief::new(self.levels.setting().workers, self.believed_workers, false);
-        self.samples = Samples::new();
-        self.shift = Shift::default();
-        self.looked = None;
-        self.rounds = 0.0;
-        self.trial_rounds = 1.0;
-        self.rounds_since_rise = 0.0;
-        self.in_doubt = true;
-        self.below_at = choice::LOOK_AFTER;
-        self.looks_below = 0;
-        self.false_look = false;
+        let mut levels = self.levels.clone();
+        levels.jump(workers, batch_size);
+        let config = Config {
+            workers_learned: false,
+            batch_size_learned: false,
+            ..self.config.clone()
+        };
+        *self = Self::over(config, levels, self.believed_workers);
         // What is still in flight was sent at the other size.
         self.size_cut_epoch = self.levels.epoch();
-        self.start_epoch(false);
     }
 }
 
@@ -221,10 +216,15 @@ impl Curve {
     pub fn new(config: &Config) -> Self {
         let levels = Levels::new(config);
         let most = levels.bounds().max_workers;
+        Self::over(config.clone(), levels, most)
+    }
+
+    /// One that has measured nothing, at these levels.
+    fn over(config: Config, levels: Levels, believed_workers: u32) -> Self {
+        let start = levels.setting().workers;
         let mut new = Self {
-            config: config.clone(),
-            belief: Belief::new(levels.setting().workers, most, config.workers_learned),
-            believed_workers: most,
+            belief: Belief::new(start, believed_workers, config.workers_learned),
+            believed_workers,
             levels,
             samples: Samples::new(),
             shift: Shift::default(),
@@ -247,6 +247,7 @@ impl Curve {
             rose_by_look: false,
             false_look: false,
             size_cut_epoch: 0,
+            config,
         };
         new.start_epoch(false);
         new

@@ -689,6 +689,29 @@ fn a_start_that_is_not_too_many_loses_one_round() {
 }
 
 #[test]
+fn nothing_that_was_learned_outlives_a_restart() {
+    let config = Config {
+        workers: 1,
+        max_workers: Some(1),
+        batch_size: 20,
+        max_batch_size: Some(500),
+        batch_size_learned: true,
+        ..Config::default()
+    };
+    // Nearly all of a call's time is that of the call.
+    let server = |_, items: f64| 1.0 + items / 1000.0;
+    let mut rig = Rig::new(&config, 0.05, server);
+    let (_, kept) = rig.rounds(200);
+    assert_eq!(kept, 20, "bigger batches are left alone: {:?}", rig.said);
+    let mut rig = Rig::new(&config, 0.05, server);
+    rig.rounds(5);
+    rig.controller.restart_at(1, 10);
+    assert_eq!(rig.controller.setting().batch_size, 10);
+    let (_, grown) = rig.rounds(200);
+    assert!(grown > 100, "{grown}: {:?}", rig.said);
+}
+
+#[test]
 fn a_knee_that_falls_far_below_is_followed_at_once() {
     let config = Config {
         workers: 40,
