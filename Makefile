@@ -32,7 +32,7 @@ parity: build ## 1,000 fresh traces of the reference controller, replayed
 parity-sweep: build ## the reference's sweep and ours in one run: time and agreement
 	python3 tests/parity/sweep.py
 
-bench: build guests test-guests ## all of it beside the Python peer; writes docs/performance.md
+bench: build guests test-guests ## all of it beside the Python peer; writes the tables of docs/performance.md and README.md
 	python3 bench/run.py --write
 
 bench-journal: build ## what the journal costs at 5,000 calls a second

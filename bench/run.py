@@ -1,4 +1,4 @@
-"""Measures Batchgate beside its Python peer, both in one run, and writes docs/performance.md.
+"""Measures Batchgate beside its Python peer, both in one run, and writes the table of docs/performance.md and of the README.
 
     run.py [--rounds N] [--only NAME]... [--quick] [--write]
 
@@ -28,7 +28,8 @@ ROOT = HERE.parent
 TARGET = ROOT / "target"
 BATCHGATE = TARGET / "release" / "batchgate"
 GUESTS = TARGET / "guests"
-DOC = ROOT / "docs" / "performance.md"
+# The pages that hold the table.
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 CARGO = shutil.which("cargo") or Path.home() / ".cargo/bin/cargo"
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -345,6 +346,8 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
+    if args.write and (args.only or args.quick):
+        parser.error("--write puts the whole table in its place: leave out --only and --quick")
     (TARGET / "bench").mkdir(parents=True, exist_ok=True)
     bench = Bench(args.rounds, args.quick)
     for name in args.only or ALL:
@@ -354,8 +357,9 @@ def main():
     text = f"{BEGINS}\n{versions()}. Medians of {args.rounds} rounds, in brackets their range.\n\n{table}{ENDS}"
     print("\n" + text)
     if args.write:
-        doc = DOC.read_text()
-        DOC.write_text(doc[: doc.index(BEGINS)] + text + doc[doc.index(ENDS) + len(ENDS) :])
+        for page in PAGES:
+            doc = page.read_text()
+            page.write_text(doc[: doc.index(BEGINS)] + text + doc[doc.index(ENDS) + len(ENDS) :])
 
 
 if __name__ == "__main__":
