@@ -459,11 +459,11 @@ impl fmt::Display for Figure {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Expected(ratio) => write!(f, "throughput {ratio:.2}x expected"),
+            Self::Expected(ratio) => write!(f, "expecting {ratio:.2}x the throughput"),
             Self::Trial => f.write_str("may be better"),
             Self::Look => f.write_str("in case the server can take more now"),
             Self::Below => f.write_str("fewer were never tried"),
-            Self::Sent => f.write_str("until it is known what that showed"),
+            Self::Sent => f.write_str("back until those calls have ended"),
             Self::More => f.write_str("the server can take more than before"),
             Self::HeldBack => f.write_str("the run is held back"),
             Self::NoMore => f.write_str("the server can take no more than before"),

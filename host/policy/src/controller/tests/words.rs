@@ -12,11 +12,11 @@ fn every_change_has_its_words() {
     let cases = [
         (
             moved(3, 5, Reason::Expected(1.454)),
-            "raise workers 3->5 (throughput 1.45x expected)",
+            "raise workers 3->5 (expecting 1.45x the throughput)",
         ),
         (
             moved(9, 6, Reason::Expected(1.2)),
-            "lower workers 9->6 (throughput 1.20x expected)",
+            "lower workers 9->6 (expecting 1.20x the throughput)",
         ),
         (
             moved(6, 5, Reason::Trial),
@@ -28,7 +28,7 @@ fn every_change_has_its_words() {
         ),
         (
             moved(7, 6, Reason::Sent),
-            "lower workers 7->6 (until it is known what that showed)",
+            "lower workers 7->6 (back until those calls have ended)",
         ),
         (
             moved(6, 7, Reason::More),
