@@ -84,7 +84,9 @@ pub(super) async fn follow(shared: Arc<Shared>, reader: ControlReader, period: D
     let reader = Arc::new(Mutex::new(reader));
     loop {
         tokio::time::sleep(period).await;
-        let rows = aside_with("batchgate-control", &reader, ControlReader::poll_or_warn);
+        let rows = aside_with("batchgate-control", &reader, |reader| {
+            reader.poll_or_warn(None)
+        });
         // No thread for it now: the next time.
         shared.retune(&rows.await.unwrap_or_default());
     }

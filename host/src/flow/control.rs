@@ -36,7 +36,10 @@ pub(super) async fn start<P: Plugin>(poll: ControlPoll, flow: Arc<Flow<P>>) -> J
 }
 
 async fn read_once<P: Plugin>(reader: &Arc<Mutex<ControlReader>>, flow: &Flow<P>) {
-    let rows = aside_with("batchgate-control", reader, ControlReader::poll_or_warn);
+    let label = Arc::clone(&flow.label);
+    let rows = aside_with("batchgate-control", reader, move |reader| {
+        reader.poll_or_warn(Some(&label))
+    });
     // No thread for it now: the next time.
     let rows = rows.await.unwrap_or_default();
     if rows.is_empty() {

@@ -94,19 +94,24 @@ impl ControlReader {
         Ok(overrides)
     }
 
-    /// Like [`poll`](ControlReader::poll), for a run that goes on whatever happens: a failure is
+    /// Like [`poll`](ControlReader::poll), for a run that goes on whatever happens, of that label if it is one job's: a failure is
     /// warned of once, and leaves the values as they are.
-    pub fn poll_or_warn(&mut self) -> Vec<Override> {
+    pub fn poll_or_warn(&mut self, label: Option<&str>) -> Vec<Override> {
         match self.poll() {
             Ok(overrides) => {
                 if self.trouble.end() {
-                    tracing::warn!("control store {} can be read again", self.path.display());
+                    tracing::warn!(
+                        label,
+                        "control store {} can be read again",
+                        self.path.display()
+                    );
                 }
                 overrides
             }
             Err(error) => {
                 let consequence = "the values read before stay in force";
-                self.trouble.begin("control store", &error, consequence);
+                self.trouble
+                    .begin(label, "control store", &error, consequence);
                 Vec::new()
             }
         }

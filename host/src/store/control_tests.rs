@@ -88,7 +88,7 @@ fn another_database_in_its_place_is_taken_up_anew() {
     fs::remove_file(&path).unwrap();
     // Gone: said, and the values stay.
     assert_eq!(reader.poll().unwrap_err().fault, Fault::Gone);
-    assert!(reader.poll_or_warn().is_empty());
+    assert!(reader.poll_or_warn(Some("orders")).is_empty());
     assert!(!path.exists());
     control::set(&path, "max_workers", "9", None).unwrap();
     expect(
@@ -187,15 +187,18 @@ fn a_failing_store_is_told_once_and_leaves_the_values() {
         reader.poll().unwrap();
         let warned = warnings(|| {
             break_it(&path);
-            assert!(reader.poll_or_warn().is_empty());
-            assert!(reader.poll_or_warn().is_empty());
+            assert!(reader.poll_or_warn(Some("orders")).is_empty());
+            assert!(reader.poll_or_warn(Some("orders")).is_empty());
             let _ = fs::remove_file(&path);
             control::set(&path, "max_workers", "5", None).unwrap();
-            assert_eq!(reader.poll_or_warn().len(), 1, "{said}");
-            assert!(reader.poll_or_warn().is_empty());
+            assert_eq!(reader.poll_or_warn(Some("orders")).len(), 1, "{said}");
+            assert!(reader.poll_or_warn(Some("orders")).is_empty());
         });
         assert_eq!(warned.len(), 2, "{warned:?}");
         assert!(warned[0].contains(said), "{warned:?}");
         assert!(warned[1].contains("can be read again"), "{warned:?}");
+        for line in &warned {
+            assert!(line.ends_with(r#" label="orders""#), "{line}");
+        }
     }
 }

@@ -9,13 +9,20 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// The store failed. Warns if it worked until now; `consequence` says what becomes of the run.
-    pub(super) fn begin(&mut self, store: &str, error: &StoreError, consequence: &str) {
+    /// The store failed. Warns if it worked until now; `label` is that of the job whose alone the store is, and
+    /// `consequence` says what becomes of the run.
+    pub(super) fn begin(
+        &mut self,
+        label: Option<&str>,
+        store: &str,
+        error: &StoreError,
+        consequence: &str,
+    ) {
         if !self.failing {
             self.failing = true;
-            tracing::warn!("{store} {error}; {consequence}");
+            tracing::warn!(label, "{store} {error}; {consequence}");
         } else {
-            tracing::debug!("{store} {error}");
+            tracing::debug!(label, "{store} {error}");
         }
     }
 

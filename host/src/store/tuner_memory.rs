@@ -212,7 +212,9 @@ impl TunerMemory {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
-                self.trouble.begin("tuner memory", &error, consequence);
+                let label = Some(&*self.label);
+                self.trouble
+                    .begin(label, "tuner memory", &error, consequence);
                 None
             }
         }

@@ -166,7 +166,7 @@ fn a_file_that_cannot_be_used_is_said_once_and_left_as_it_is() {
             "{warned:?}"
         );
         assert!(
-            warned[0].ends_with("; the run starts as configured"),
+            warned[0].ends_with("; the run starts as configured label=\"a\""),
             "{warned:?}"
         );
         if ["garbage", "torn"].contains(&name) {

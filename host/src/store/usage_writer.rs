@@ -332,7 +332,8 @@ impl WriterThread {
 
     fn begin_trouble(&mut self, error: &StoreError) {
         let consequence = "the run goes on and keeps the rows back";
-        self.trouble.begin("usage log", error, consequence);
+        // Jobs may share it.
+        self.trouble.begin(None, "usage log", error, consequence);
     }
 
     fn end_trouble(&mut self, rows: usize) {
