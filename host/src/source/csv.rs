@@ -2,20 +2,21 @@
 //!
 //! It does no I/O: bytes are fed, rows come out, the same ones wherever the bytes were cut. Rejected is
 //! a row with the wrong number of fields, invalid UTF-8, text behind a closing quote, a quote that is
-//! never closed, or more than the limit; nothing beyond the limit and one block is ever held.
+//! never closed, or more than the limit; nothing beyond the limit, or 16 MiB if that is more, and one block
+//! is ever held.
 //!
 //! **After a bad row.** An open quote must not swallow the rest of the file. If no quote closes it
-//! within the limit, or text follows the one that does, its *first line* is rejected and reading goes
-//! on at the line below. Until the place is passed where that became clear, a quote that is open at a
+//! within the limit or 16 MiB, whichever is more, or text follows the one that does, its *first line* is
+//! rejected and reading goes on at the line below. Until the place is passed where that became clear, a quote that is open at a
 //! line end is rejected at once: the first scan was inside a quote there too, and would have gone the
 //! same way. So no byte is scanned more than a few times. A row that is too long without an open quote
-//! is passed over to the end of the line it has reached. The inner lines of a quoted field above the
-//! limit are thus read as rows; nearly all have the wrong number of fields and are rejected one by one.
+//! is passed over to the end of the line it has reached. The inner lines of a quoted field above 16 MiB
+//! are thus read as rows; nearly all have the wrong number of fields and are rejected one by one.
 //!
 //! An empty line is no row and is passed over.
 
 use super::jsonl::as_text;
-use super::rejects::{RejectReason, Rejected};
+use super::rejects::{RejectReason, Rejected, TEXT_BYTES};
 use super::row_scan::{Field, RowScan, Scan};
 use crate::item::{Item, Key};
 use bytes::{Bytes, BytesMut};
@@ -25,6 +26,9 @@ use std::collections::HashMap;
 
 /// Columns a header may have; more is no header but a file of another kind.
 const MAX_COLUMNS: usize = 65_536;
+
+/// How far a row is followed whose quote is open at the limit: its inner lines are no rows.
+const FOLLOWED: usize = 16 << 20;
 
 /// Bytes of items that share one allocation.
 const BLOCK_BYTES: usize = 64 * 1024;
@@ -37,6 +41,8 @@ pub struct Csv {
     is_all: bool,
     /// The most bytes a row may have, without its line end.
     limit: usize,
+    /// The bytes of this row that are looked at: [`FOLLOWED`] once it has passed the limit inside a quote.
+    window: usize,
     scan: RowScan,
     /// The scan has begun a row that was not all there.
     in_row: bool,
@@ -69,14 +75,16 @@ struct Row {
 
 impl Csv {
     pub fn new(delimiter: u8, max_item_bytes: u64) -> Csv {
+        // A window of one byte more, which tells whether the row ends in time, must not overflow.
+        let limit = usize::try_from(max_item_bytes)
+            .unwrap_or(usize::MAX)
+            .min(usize::MAX / 2);
         Csv {
             fed: Vec::new(),
             start: 0,
             is_all: false,
-            // A window of one byte more, which tells whether the row ends in time, must not overflow.
-            limit: usize::try_from(max_item_bytes)
-                .unwrap_or(usize::MAX)
-                .min(usize::MAX / 2),
+            limit,
+            window: limit,
             scan: RowScan::new(delimiter, MAX_COLUMNS + 1),
             in_row: false,
             lone_until: 0,
@@ -181,19 +189,33 @@ impl Csv {
                 return None;
             }
             self.scan.restart();
+            self.window = self.limit;
         }
-        // One byte more than a row may have tells whether it ends in time, however much was fed.
-        let fed = self.fed.len() - self.start;
-        let length = fed.min(self.limit + 1);
-        let is_full = length > self.limit;
-        let is_all = self.is_all && !is_full;
-        let row = &self.fed[self.start..self.start + length];
         let lone_until = self.lone_until.saturating_sub(self.start);
-        let scan = self.scan.resume(row, is_all, lone_until);
+        let (scan, row, is_full) = loop {
+            // One byte more than a row may have tells whether it ends in time, however much was fed.
+            let fed = self.fed.len() - self.start;
+            let length = fed.min(self.window + 1);
+            let is_full = length > self.window;
+            let is_all = self.is_all && !is_full;
+            let row = &self.fed[self.start..self.start + length];
+            let scan = self.scan.resume(row, is_all, lone_until);
+            let goes_on = scan == Scan::Unfinished && is_full && self.scan.is_quoted();
+            if !goes_on || self.window >= FOLLOWED {
+                break (scan, row, is_full);
+            }
+            self.window = FOLLOWED;
+        };
+        let length = row.len();
         let field = self.scan.count() + 1;
         self.in_row = scan == Scan::Unfinished && !is_full;
         match scan {
+            Scan::Row { end } if end > self.limit => Some(Err(self.reject_long_row(end))),
             Scan::Row { end } => Some(Ok(self.take_row(end))),
+            Scan::TextAfterQuote { .. } if !self.shows_line() => {
+                self.in_row = true;
+                None
+            }
             Scan::TextAfterQuote { at } => {
                 let reason = RejectReason::TextAfterQuote { field };
                 Some(Err(self.reject_first_line(reason, at)))
@@ -214,6 +236,12 @@ impl Csv {
         }
     }
 
+    /// Whether what is kept of a rejected line is there.
+    fn shows_line(&self) -> bool {
+        let row = &self.fed[self.start..];
+        self.is_all || row.len() >= TEXT_BYTES || memchr2(b'\n', b'\r', row).is_some()
+    }
+
     fn take_row(&mut self, length: usize) -> Row {
         let row = Row {
             line: self.line,
@@ -228,12 +256,20 @@ impl Csv {
         row
     }
 
+    /// Rejects a row that ends beyond the limit.
+    fn reject_long_row(&mut self, length: usize) -> Rejected {
+        let limit = self.limit as u64;
+        let row = self.take_row(length);
+        let bytes = &self.fed[row.start..row.end];
+        Rejected::new(row.line, RejectReason::TooLong { limit }, bytes)
+    }
+
     /// Rejects the line that a row began with; what went wrong was clear `at` bytes into the row.
     fn reject_first_line(&mut self, reason: RejectReason, at: usize) -> Rejected {
         self.lone_until = self.lone_until.max(self.start + at);
-        let row = &self.fed[self.start..self.start + at];
+        let row = &self.fed[self.start..];
         let line_end = memchr2(b'\n', b'\r', row);
-        let length = line_end.unwrap_or(at);
+        let length = line_end.unwrap_or(row.len());
         let rejected = Rejected::new(self.line, reason, &row[..length]);
         self.start += length;
         if line_end.is_some() {

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 /// Bytes kept of a rejected line: enough to recognise it.
-const TEXT_BYTES: usize = 200;
+pub(super) const TEXT_BYTES: usize = 200;
 
 const COLUMNS: [&str; 3] = ["line", "reason", "text"];
 
@@ -34,7 +34,9 @@ impl Rejected {
     pub fn safe_text(&self) -> String {
         let complete = match std::str::from_utf8(&self.text) {
             // No error length: the text was cut inside a character.
-            Err(error) if error.error_len().is_none() => &self.text[..error.valid_up_to()],
+            Err(error) if error.error_len().is_none() && self.text.len() == TEXT_BYTES => {
+                &self.text[..error.valid_up_to()]
+            }
             _ => &self.text,
         };
         let unsafe_char = |c: char| c.is_control() && c != '\t';

@@ -234,6 +234,11 @@ fn bad_csv_rows_are_rejected_by_line_and_the_rest_goes_on() {
     );
     let chunk = read(b"a,b\r\n1,\"x\r\n1,2\r\n", &config(Format::Csv));
     assert_eq!(&*chunk.rejected[0].text, b"1,\"x");
+    // The whole line is kept, not only what was scanned.
+    let chunk = read(b"a,b\n1,\"x\"yz,w\n", &config(Format::Csv));
+    assert_eq!(&*chunk.rejected[0].text, b"1,\"x\"yz,w");
+    let chunk = read(b"a,b\n1,caf\xe9\n", &config(Format::Csv));
+    assert_eq!(chunk.rejected[0].safe_text(), "1,caf\u{fffd}");
 }
 
 #[test]
@@ -279,6 +284,16 @@ fn csv_rows_above_the_limit_are_rejected() {
                 b"a,b\n1,2345678901234",
                 &[],
                 &["line 2: longer than 8 bytes (max_item_bytes)"],
+            ),
+            // Closed beyond it: its inner lines are no rows, wherever the limit falls.
+            (
+                b"a,b\n1,\"x\nx,y\nx,y\nx,y\n\"\n1,2\n\"12345678901\nx,y\",\"z\n\"\n1,2\n1\n",
+                &[r#"{"a":"1","b":"2"}"#; 2],
+                &[
+                    "line 2: longer than 8 bytes (max_item_bytes)",
+                    "line 8: longer than 8 bytes (max_item_bytes)",
+                    "line 12: fields: 1, but the header has 2",
+                ],
             ),
         ],
     );
