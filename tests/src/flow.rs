@@ -15,6 +15,8 @@ use batchgate_policy::breaker::{Breaker, FailureLimit};
 use batchgate_policy::controller::{self, Config};
 use batchgate_policy::outcome::{CallEnd, ItemFailure};
 use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::future::ready;
 use std::io::Read;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -290,6 +292,36 @@ async fn workers_grow_while_they_buy_throughput() {
         })
         .await;
     assert_eq!((summary.written, summary.last.workers), (4000, 6));
+}
+
+/// Calls that compute and never wait end in one poll of their task: without care a hundred and more of them.
+#[tokio::test]
+async fn calls_that_compute_let_others_have_the_thread() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let made = calls.clone();
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen_by_others = seen.clone();
+    let others = tokio::spawn(async move {
+        loop {
+            let now = calls.load(SeqCst);
+            seen_by_others.lock().expect("unpoisoned").insert(now);
+            tokio::task::yield_now().await;
+        }
+    });
+    let summary = Setup::items(2000)
+        .run(move |items, _| {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < Duration::from_millis(1) {
+                std::hint::spin_loop();
+            }
+            made.fetch_add(1, SeqCst);
+            Box::pin(ready(written(items)))
+        })
+        .await;
+    others.abort();
+    assert_eq!(counts(&summary), [2000, 0, 0, 0]);
+    let turns = seen.lock().expect("unpoisoned").len();
+    assert!(turns >= 40, "{turns} turns in {} calls", summary.calls);
 }
 
 #[tokio::test]

@@ -90,6 +90,7 @@ impl Instance {
             breached: false,
             elapsed: started.elapsed(),
             bytes: None,
+            unanswered: false,
             dead: false,
         }
     }

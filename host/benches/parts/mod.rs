@@ -171,6 +171,7 @@ fn attempt(fails_whole: bool) -> Part {
                 end,
                 breached: false,
                 backing_off: false,
+                unanswered: false,
             };
             black_box(attempt.mark(result, |index| Some(index as u32), 0.5));
         }

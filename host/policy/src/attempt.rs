@@ -116,7 +116,7 @@ pub enum Fate {
     Failed(Fault),
     /// Sent, with no answer: it may or may not have been written.
     Unknown(Fault),
-    /// Not sent, or refused whole and still to be sent again when the run stopped.
+    /// Not sent, or refused and still to be sent again, whole or in parts, when the run stopped.
     NotDispatched,
 }
 
@@ -365,7 +365,12 @@ impl Attempt {
             end,
             breached,
             backing_off,
+            unanswered,
         } = result;
+        if unanswered && let Some(message) = message(&end) {
+            // A later refusal says nothing of what this call may have written.
+            part.otherwise = unknown(Class::Failed, message);
+        }
         let (mut outcome, mut stop, mut note) = (UsageOutcome::Fail, None, None);
         match end {
             CallEnd::Written(said) => {
@@ -580,7 +585,7 @@ impl Attempt {
         let splittable = part.positions.len() > 1;
         self.certain |= splittable;
         if splittable {
-            self.split(part, failed(Class::TooLarge, message));
+            self.split(part, None);
         } else {
             self.isolated = true;
             self.errors.push(message.clone());
@@ -595,7 +600,8 @@ impl Attempt {
         }
         let small = part.positions.len() <= self.rules.bisect_min_size.max(1);
         if verdict.split && !small {
-            self.split(part, verdict.fate);
+            let unknown = matches!(verdict.fate, Fate::Unknown(_)).then_some(verdict.fate);
+            self.split(part, unknown);
             return;
         }
         self.isolated |= self.rules.bisect && small;
@@ -604,9 +610,12 @@ impl Attempt {
     }
 
     /// Halves a part; the first half is called first. Re-sends that the part used up stay used up, so
-    /// that a dead server is not asked three times for each of a hundred parts.
-    fn split(&mut self, part: Part, otherwise: Fate) {
+    /// that a dead server is not asked three times for each of a hundred parts. If the run stops before, the items of a
+    /// part are what the call left `unknown`, or, after an answer that refused it, not dispatched: that the whole failed
+    /// says nothing of them.
+    fn split(&mut self, part: Part, unknown: Option<Fate>) {
         let (first, second) = part.positions.halve();
+        let otherwise = unknown.unwrap_or_else(|| part.otherwise.clone().refused());
         for positions in [second, first] {
             self.parts.push(Part {
                 positions,
@@ -640,6 +649,21 @@ fn failed(class: Class, message: String) -> Fate {
 
 fn unknown(class: Class, message: String) -> Fate {
     Fate::Unknown(Fault { class, message })
+}
+
+/// Why a call failed that may be followed by another.
+fn message(end: &CallEnd) -> Option<String> {
+    match end {
+        CallEnd::Failed { message, .. }
+        | CallEnd::TooLarge(message)
+        | CallEnd::RateLimited { message, .. } => Some(message.clone()),
+        CallEnd::Partial(list) => list.first().map(|failure| failure.message.clone()),
+        CallEnd::Written(_)
+        | CallEnd::Fatal(_)
+        | CallEnd::Trapped(_)
+        | CallEnd::TimedOut(_)
+        | CallEnd::Abandoned(_) => None,
+    }
 }
 
 /// What a fate adds to the errors of the attempt.

@@ -57,6 +57,9 @@ pub struct CallResult {
     pub breached: bool,
     /// A cooldown was running when the call ended.
     pub backing_off: bool,
+    /// Something that the call sent was not answered, or not in full: whatever the guest says, some of its items may have
+    /// been written.
+    pub unanswered: bool,
 }
 
 /// A call's outcome as the usage log names it.

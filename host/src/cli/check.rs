@@ -42,10 +42,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
         config: args.config,
         cache_dir: cache.path().to_owned(),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("the runtime could not be started")?;
+    let runtime = super::runtime()?;
     let report = runtime.block_on(check(&plan));
     runtime.shutdown_background();
     let report = report?;

@@ -95,10 +95,7 @@ fn serve(args: HostArgs) -> anyhow::Result<ExitCode> {
     let display = Display::stderr();
     let log = Log::start(args.log_format, args.log_level.as_deref(), &display)?;
     crate::open_files::raise_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("the runtime could not be started")?;
+    let runtime = super::runtime()?;
     let code = runtime.block_on(serve_jobs(&args, display));
     // Abandoned calls may be blocked in their servers.
     runtime.shutdown_background();

@@ -28,10 +28,7 @@ pub fn run(options: RunOptions) -> anyhow::Result<ExitCode> {
     let jobs = options.load_jobs()?;
     let host = options.budget.clone().map(Host::load).transpose()?;
     open_files::raise_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("the runtime could not be started")?;
+    let runtime = super::runtime()?;
     let code = runtime.block_on(run_all(&options, jobs, host, &display));
     // A reader may be blocked in its input, and abandoned calls in their servers.
     runtime.shutdown_background();

@@ -36,7 +36,7 @@ use batchgate_policy::controller::{Change, Controller};
 use dispatch::{Batch, Dispatch, Limited, NotYet};
 use permission::Permission;
 use record::Recorded;
-use recover::{Counted, Done, Recover};
+use recover::{Counted, Done, Recover, Stint};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -47,6 +47,9 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Different errors of one attempt that its log line shows.
 const SHOWN_ERRORS: usize = 5;
+
+/// Characters of each that it shows: the text is the plugin's, and there may be such a line for every batch.
+const SHOWN_CHARS: usize = 500;
 
 /// How a batch is written in the failures file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +156,7 @@ pub async fn run<P: Plugin>(job: Job<P>, watch: impl FnOnce(Watch)) -> Summary {
             pausing: Counted::default(),
             limited: Counted::default(),
             refused: Counted::default(),
+            said: Default::default(),
         },
         records: records.clone(),
         stop,
@@ -378,18 +382,24 @@ impl<P: Plugin> Flow<P> {
     async fn work(self: Arc<Self>, first: Batch) {
         let mut next = Some(first);
         let mut slot = None;
+        let mut stint = Stint::begin();
         while let Some(mut batch) = next.take() {
             let guard = InFlight::new(&self, batch.items.len() as u64);
             let mut place = batch.slot.take();
             let (recorded, may_be_sent) = self.records.dispatch(&batch.items).await;
             let done = match may_be_sent {
-                true => self.recover.run(&batch, &mut slot, &mut place).await,
+                true => {
+                    self.recover
+                        .run(&batch, &mut slot, &mut place, &mut stint)
+                        .await
+                }
                 false => self.recover.leave(&batch),
             };
             self.record_failure(&batch, &done, &mut slot).await;
             guard.defuse();
             next = self.end(batch, recorded, done, &mut slot, place);
-            // A guest that answers at once must not keep timers and the run loop from running.
+            // A guest that answers at once must not keep timers and the run loop from running, however fast the clock says
+            // that it is.
             tokio::task::coop::consume_budget().await;
         }
     }
@@ -620,8 +630,8 @@ impl<P: Plugin> Drop for InFlight<'_, P> {
     }
 }
 
-/// The errors of an attempt for one line of the log: equal ones once, with their number. The failures file has
-/// them all.
+/// The errors of an attempt for one line of the log: equal ones once, with their number, and long ones cut. The failures
+/// file has them all.
 fn folded(errors: &[String]) -> String {
     let mut distinct: Vec<(&str, usize)> = Vec::new();
     for error in errors {
@@ -634,9 +644,16 @@ fn folded(errors: &[String]) -> String {
     let shown: usize = distinct.iter().map(|(_, times)| times).sum();
     let mut texts: Vec<_> = distinct
         .iter()
-        .map(|(text, times)| match times {
-            1 => (*text).to_owned(),
-            times => format!("{text} ({times} times)"),
+        .map(|(text, times)| {
+            let mut shown = (*text).to_owned();
+            if let Some((end, _)) = text.char_indices().nth(SHOWN_CHARS) {
+                shown.truncate(end);
+                shown.push_str(" [...]");
+            }
+            match times {
+                1 => shown,
+                times => format!("{shown} ({times} times)"),
+            }
         })
         .collect();
     if shown < errors.len() {
@@ -673,4 +690,22 @@ fn describe(how: Describe, items: &[Item]) -> String {
         })
         .collect();
     parts.join(";")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_line_shows_each_error_once_and_cut() {
+        let long = "é".repeat(SHOWN_CHARS + 1);
+        let errors = ["a", "b", "a", &long, "c", "d", "e", "e"].map(str::to_owned);
+        let shown = format!("{} [...]", "é".repeat(SHOWN_CHARS));
+        assert_eq!(
+            folded(&errors),
+            format!("a (2 times) | b | {shown} | c | d | and 2 others")
+        );
+        let fits = "é".repeat(SHOWN_CHARS);
+        assert_eq!(folded(std::slice::from_ref(&fits)), fits);
+    }
 }

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -49,6 +49,8 @@ pub struct Recover<P: Plugin> {
     pub limited: Counted,
     /// Attempts that wait for the budget before a further call.
     pub refused: Counted,
+    /// The kinds of [`Note`] that were said.
+    pub said: [AtomicBool; 2],
 }
 
 /// How many of something there are at the moment.
@@ -72,6 +74,30 @@ impl Counted {
 impl Drop for One<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How long a task has had its thread, as far as it knows: calls that end without waiting follow each other in one poll.
+pub struct Stint {
+    since: std::time::Instant,
+}
+
+/// A call that computes for longer gives its thread back by itself.
+const LONGEST_STINT: Duration = Duration::from_millis(2);
+
+impl Stint {
+    pub fn begin() -> Self {
+        Self {
+            since: std::time::Instant::now(),
+        }
+    }
+
+    /// Lets others have the thread, and timers a look, if it is time.
+    async fn end_if_long(&mut self) {
+        if self.since.elapsed() >= LONGEST_STINT {
+            tokio::task::yield_now().await;
+            self.since = std::time::Instant::now();
+        }
     }
 }
 
@@ -115,6 +141,7 @@ impl<P: Plugin> Recover<P> {
         batch: &Batch,
         held: &mut Option<P::Slot>,
         place: &mut Option<BudgetSlot>,
+        stint: &mut Stint,
     ) -> Done {
         let started = Instant::now();
         let mut attempt = Attempt::new(batch.items.len() as u32, self.rules);
@@ -141,6 +168,7 @@ impl<P: Plugin> Recover<P> {
                 _ => Instant::now(),
             };
             let report = self.call(&items, info, held).await;
+            stint.end_if_long().await;
             let backing_off = self.limiter.is_backing_off();
             let breached = self.learn_breach(&report, call_started);
             let jitter = rand::random::<f64>();
@@ -160,6 +188,7 @@ impl<P: Plugin> Recover<P> {
                 end: report.end,
                 breached,
                 backing_off,
+                unanswered: report.unanswered,
             };
             let marked = attempt.mark(result, |index| places.of(index), jitter);
             self.records
@@ -318,8 +347,17 @@ impl<P: Plugin> Recover<P> {
         refused
     }
 
+    /// Each kind once: a plugin that counts wrong does so in every call.
     fn say(&self, note: Note) {
-        tracing::warn!(label = %self.label, "{note}");
+        let said = match note {
+            Note::WrittenClamped { .. } => &self.said[0],
+            Note::PartialIgnored { .. } => &self.said[1],
+        };
+        if said.swap(true, Ordering::Relaxed) {
+            tracing::debug!(label = %self.label, "{note}");
+        } else {
+            tracing::warn!(label = %self.label, "{note} (said once)");
+        }
     }
 }
 
@@ -329,6 +367,7 @@ fn abandoned(elapsed: Duration) -> CallReport {
         breached: false,
         elapsed,
         bytes: None,
+        unanswered: true,
         dead: true,
     }
 }

@@ -44,6 +44,8 @@ pub struct CallReport {
     pub elapsed: Duration,
     /// Bytes that the call sent and received, if the host counted them.
     pub bytes: Option<u64>,
+    /// A request of the call was sent and not answered in full, as far as the host saw.
+    pub unanswered: bool,
     /// The slot cannot serve another call and must be dropped.
     pub dead: bool,
 }
@@ -59,6 +61,7 @@ impl CallReport {
             breached: false,
             elapsed: Duration::ZERO,
             bytes: None,
+            unanswered: false,
             dead: true,
         }
     }

@@ -47,6 +47,7 @@ where
         let started = Instant::now();
         let end = (self.0)(items, info).await;
         CallReport {
+            unanswered: false,
             dead: matches!(end, CallEnd::Trapped(_) | CallEnd::TimedOut(_)),
             end,
             breached: false,

@@ -6,7 +6,7 @@
 use crate::slot::{CallInfo, CallServices};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,6 +19,8 @@ pub(super) struct Call {
     services: Arc<dyn Services>,
     /// Bytes sent and received.
     bytes: AtomicU64,
+    /// See [`Call::unanswered`].
+    unanswered: AtomicBool,
     state: Mutex<CallState>,
 }
 
@@ -46,6 +48,7 @@ impl Call {
             started: Instant::now(),
             services,
             bytes: AtomicU64::new(0),
+            unanswered: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -87,6 +90,15 @@ impl Call {
     /// Whether a breach was learned during the call.
     pub(super) fn is_breached(&self) -> bool {
         self.state().cooldown_until.is_some()
+    }
+
+    /// A request was sent and not answered in full: what it asked for may have been done.
+    pub(super) fn unanswered(&self) {
+        self.unanswered.store(true, Relaxed);
+    }
+
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.unanswered.load(Relaxed)
     }
 
     pub(super) fn is_backing_off(&self) -> bool {

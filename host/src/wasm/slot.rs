@@ -266,6 +266,7 @@ fn report(call: &Call, end: CallEnd, at: Instant, counted: bool, dead: bool) -> 
         breached: call.is_breached(),
         elapsed: call.elapsed(at),
         bytes: counted.then(|| call.bytes()),
+        unanswered: call.is_unanswered(),
         dead,
     }
 }

@@ -36,6 +36,7 @@ fn plain(end: CallEnd) -> CallResult {
         end,
         breached: false,
         backing_off: false,
+        unanswered: false,
     }
 }
 
@@ -207,6 +208,7 @@ fn halves_do_not_get_back_the_resends_that_the_whole_used_up() {
 fn a_failure_in_a_cooldown_is_a_failure_but_no_evidence() {
     let result = || CallResult {
         backing_off: true,
+        unanswered: false,
         ..plain(failed(false))
     };
     let (account, calls, marks) = run(4, RULES, |_| result());
@@ -350,15 +352,18 @@ fn partial_entries_that_do_not_fit_are_ignored_and_said() {
 }
 
 #[test]
-fn fatal_stops_and_fails_what_bisection_had_not_recovered() {
+fn fatal_stops_before_bisection_has_tried_the_rest() {
     let (account, calls, marks) = run(4, BISECT, |call| match call.number {
         1 => plain(failed(false)),
         _ => plain(CallEnd::Fatal("401".into())),
     });
     assert_eq!(calls.len(), 2);
     assert_eq!(marks[1].stop, Some(StopCause::Fatal));
-    assert_eq!(account.counts.failed, 4);
-    assert_eq!(account.errors, ["401", "no"]);
+    assert_eq!(
+        (account.counts.failed, account.counts.not_dispatched),
+        (2, 2)
+    );
+    assert_eq!(account.errors, ["401"]);
     let (account, ..) = run(4, RULES, |_| plain(CallEnd::Fatal("401".into())));
     assert_eq!(account.breaker, BreakerEffect::Neither);
     assert!(!account.size_fault && !account.sample);
@@ -423,6 +428,7 @@ fn evidence_is_about_the_whole_batch_alone() {
         1 => plain(failed(false)),
         2 => CallResult {
             backing_off: true,
+            unanswered: false,
             ..plain(failed(false))
         },
         _ => plain(CallEnd::Written(call.positions.len().into())),
@@ -445,8 +451,57 @@ fn what_a_partial_answer_left_waits_for_another_call_even_in_a_bisected_half() {
     let counts = attempt.finish().counts;
     assert_eq!(
         (counts.written, counts.not_dispatched, counts.failed),
-        (1, 1, 2)
+        (1, 3, 0)
     );
+}
+
+#[test]
+fn parts_that_are_not_tried_yet_when_the_run_stops_were_not_dispatched() {
+    for whole in [failed(false), CallEnd::TooLarge("413".into())] {
+        let mut attempt = Attempt::new(8, BISECT);
+        attempt.mark(plain(whole.clone()), position_of(8), 0.0);
+        attempt.mark(plain(CallEnd::Written(4)), position_of(8), 0.0);
+        attempt.mark(plain(whole), position_of(8), 0.0);
+        attempt.mark(plain(CallEnd::Written(2)), position_of(8), 0.0);
+        let account = attempt.finish();
+        let counts = account.counts;
+        assert_eq!((counts.written, counts.not_dispatched), (6, 2));
+        assert_eq!(account.errors, [""; 0]);
+    }
+}
+
+#[test]
+fn what_was_sent_and_not_answered_is_unknown_until_it_is_answered() {
+    let lost = || CallResult {
+        unanswered: true,
+        ..plain(failed(true))
+    };
+    let after = |results: &[CallResult]| {
+        let mut attempt = Attempt::new(4, BISECT);
+        for result in results {
+            attempt.mark(result.clone(), position_of(4), 0.0);
+        }
+        let counts = attempt.finish().counts;
+        (counts.written, counts.unknown, counts.not_dispatched)
+    };
+    assert_eq!(after(&[lost()]), (0, 4, 0));
+    assert_eq!(after(&[lost(), plain(limited())]), (0, 4, 0));
+    assert_eq!(after(&[lost(), plain(failed(false))]), (0, 4, 0));
+    assert_eq!(after(&[lost(), plain(CallEnd::Written(4))]), (4, 0, 0));
+    assert_eq!(after(&[plain(failed(true))]), (0, 0, 4));
+    let lost_in_part = CallResult {
+        unanswered: true,
+        ..plain(partial(&[(101, true)]))
+    };
+    assert_eq!(after(&[lost_in_part]), (3, 1, 0));
+    // An answer of the guest that ends the item counts: it knows what the host does not.
+    let never = || CallResult {
+        unanswered: true,
+        ..plain(failed(false))
+    };
+    let mut attempt = Attempt::new(1, BISECT);
+    attempt.mark(never(), position_of(1), 0.0);
+    assert_eq!(attempt.finish().counts.failed, 1);
 }
 
 #[test]
@@ -461,6 +516,7 @@ fn partial_with_nothing_written_in_a_cooldown_is_a_breach() {
             end: list(),
             breached,
             backing_off,
+            unanswered: false,
         };
         let (_, _, marks) = run(1, RULES, |_| result.clone());
         assert_eq!(marks[0].outcome, outcome);
@@ -548,7 +604,7 @@ proptest! {
                 7 => CallEnd::Trapped("trap".into()),
                 _ => CallEnd::TimedOut("late".into()),
             };
-            CallResult { end, breached, backing_off }
+            CallResult { end, breached, backing_off, unanswered: n % 3 == 0 }
         });
         prop_assert!(!account.uncalled && !calls.is_empty());
         prop_assert!(!(account.sample && account.size_fault));

@@ -111,6 +111,7 @@ fn account(items: &[Item], end: CallEnd) -> Account {
         end,
         breached: false,
         backing_off: false,
+        unanswered: false,
     };
     let first = items[0].index;
     attempt.mark(result, |index| Some((index - first) as u32), 0.0);

@@ -129,6 +129,7 @@ impl SharedSlot {
                     breached: call.is_breached(),
                     elapsed: call.elapsed(at),
                     bytes: work.shared.sandbox.count_http_bytes.then(|| call.bytes()),
+                    unanswered: false,
                     dead: self.is_dead(),
                 };
             }

@@ -77,6 +77,7 @@ pub(super) struct ResponseBody {
     /// The connection, and the instance's turn.
     held: Option<(Lease, OwnedSemaphorePermit)>,
     counter: Counter,
+    call: Arc<Call>,
     between: Option<Between>,
 }
 
@@ -91,6 +92,7 @@ impl ResponseBody {
         incoming: Incoming,
         held: (Lease, OwnedSemaphorePermit),
         counter: Counter,
+        call: Arc<Call>,
         between: Option<Duration>,
     ) -> Self {
         let between = between.map(|limit| Between {
@@ -101,6 +103,7 @@ impl ResponseBody {
             incoming,
             held: Some(held),
             counter,
+            call,
             between,
         };
         body.release_at_end();
@@ -132,6 +135,7 @@ impl Body for ResponseBody {
                 if let Some(between) = &mut this.between
                     && between.timer.as_mut().poll(cx).is_ready()
                 {
+                    this.call.unanswered();
                     return Poll::Ready(Some(Err(HttpError::ConnectionReadTimeout)));
                 }
                 return Poll::Pending;
@@ -149,6 +153,7 @@ impl Body for ResponseBody {
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
+                this.call.unanswered();
                 this.held = None;
                 Some(Err(super::hyper_to_guest(&error)))
             }

@@ -137,7 +137,7 @@ impl Client {
         let capped = |own: Option<Duration>| own.map(|own| own.min(self.call_timeout));
         let counter = Counter(self.count.then(|| Arc::clone(&call)));
         // Boxed, since it is moved several times before it starts, on the stack of a guest's call.
-        let exchange = Box::pin(self.exchange(request, &target, &options, &counter, capped));
+        let exchange = Box::pin(self.exchange(request, &target, &options, &counter, &call, capped));
         let (response, lease) = exchange.await?;
 
         let headers = header_bytes(response.headers());
@@ -156,8 +156,9 @@ impl Client {
             call.report_breach(breach.retry_after);
         }
         let between = capped(options.between_bytes_timeout);
-        Ok(response
-            .map(|body| ResponseBody::new(body, (lease, turn), counter, between).boxed_unsync()))
+        Ok(response.map(|body| {
+            ResponseBody::new(body, (lease, turn), counter, call, between).boxed_unsync()
+        }))
     }
 
     /// Sends a request until one connection takes it: one that was idle may have been closed by
@@ -168,6 +169,7 @@ impl Client {
         target: &Target,
         options: &RequestOptions,
         counter: &Counter,
+        call: &Call,
         capped: impl Fn(Option<Duration>) -> Option<Duration>,
     ) -> Result<(http::Response<hyper::body::Incoming>, Lease), HttpError> {
         let uri = request.uri().clone();
@@ -186,6 +188,7 @@ impl Client {
                     error.to_guest()
                 })?;
             address_to(&mut request, &uri, target, lease.is_http2());
+            let answer = Awaited(Some(call));
             let sending = lease.send(request);
             let sent = match capped(options.first_byte_timeout) {
                 Some(limit) => tokio::time::timeout(limit, sending)
@@ -194,12 +197,21 @@ impl Client {
                 None => sending.await,
             };
             let mut failed = match sent {
-                Ok(response) => return Ok((response, lease)),
+                Ok(response) => {
+                    answer.came();
+                    return Ok((response, lease));
+                }
                 Err(failed) => failed,
             };
             match failed.take_message() {
-                Some(unsent) if lease.is_reused() => request = unsent,
-                _ => return Err(hyper_to_guest(failed.error())),
+                Some(unsent) => {
+                    answer.came();
+                    if !lease.is_reused() {
+                        return Err(hyper_to_guest(failed.error()));
+                    }
+                    request = unsent;
+                }
+                None => return Err(hyper_to_guest(failed.error())),
             }
         }
     }
@@ -257,6 +269,24 @@ impl Client {
             _ => &line,
         });
         said.insert(line);
+    }
+}
+
+/// A request under way. If this goes before the head of its answer is there, in whatever way, its call learns that.
+struct Awaited<'a>(Option<&'a Call>);
+
+impl Awaited<'_> {
+    /// The answer came, or nothing was sent.
+    fn came(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        if let Some(call) = self.0 {
+            call.unanswered();
+        }
     }
 }
 
