@@ -69,6 +69,7 @@ pub(crate) fn own_program() -> Option<PathBuf> {
 /// Compiles in a process: `program compile`, which ends up in [`compile_for_parent`].
 pub(super) fn compile_apart(
     program: &Path,
+    path: &Path,
     bytes: &[u8],
     settings: Settings,
     limits: &Limits,
@@ -100,7 +101,10 @@ pub(super) fn compile_apart(
                 return;
             }
             let whole = size(bytes.len() as u64);
-            tracing::info!("compiling a component of {whole}, which takes a while the first time");
+            tracing::info!(
+                "compiling {}, {whole}, which takes a while the first time",
+                path.display()
+            );
             if going_on(limits.time.saturating_sub(short)) {
                 late.store(true, Relaxed);
                 // Its output ends with it, and so does the wait below.

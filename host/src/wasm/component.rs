@@ -17,9 +17,10 @@ use super::world::{Unfit, World, one_line};
 use crate::regular;
 use crate::report::log::escape_line;
 use sha2::{Digest, Sha256};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use thiserror::Error;
 use wasmtime::component::{Component as Code, ComponentExportIndex, InstancePre};
 use wasmtime::{Engine, component};
@@ -276,8 +277,16 @@ fn code(
         path: path.to_owned(),
         problem,
     };
+    // Jobs that start together often have the same component.
+    let turn = turn_to_compile(digest);
+    let _turn = cache
+        .is_some()
+        .then(|| turn.lock().unwrap_or_else(PoisonError::into_inner));
+    if let Some(Ok(Some(code))) = cache.as_ref().map(|cache| cache.load(engine, digest)) {
+        return Ok(code);
+    }
     let artifact = match &sandbox.compiler {
-        Some(program) => compile_apart(program, bytes, settings, &Limits::of(sandbox)),
+        Some(program) => compile_apart(program, path, bytes, settings, &Limits::of(sandbox)),
         None => compile(bytes, settings),
     };
     let artifact = artifact.map_err(unfit)?;
@@ -293,6 +302,14 @@ fn code(
         }
     }
     cache::deserialize(engine, &artifact).map_err(|error| unfit(one_line(&error)))
+}
+
+/// Held while a component of that digest is compiled. Others do not wait for it: a hostile one takes as long as it may.
+fn turn_to_compile(digest: &str) -> Arc<Mutex<()>> {
+    static TURNS: LazyLock<Mutex<HashMap<String, Arc<Mutex<()>>>>> = LazyLock::new(Mutex::default);
+    let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+    Arc::clone(turns.entry(digest.to_owned()).or_default())
 }
 
 /// A cache that does not work only costs time.
