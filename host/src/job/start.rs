@@ -29,6 +29,18 @@ impl Start {
                 unread.join(", ")
             );
         }
+        let adaptive = &config.adaptive;
+        if !mode.fixed
+            && adaptive.max_workers.is_none()
+            && config.pool.workers <= 1
+            && adaptive.min_workers > 1
+        {
+            tracing::warn!(label = %config.top.label,
+                "min_workers = {} has no effect: without max_workers, a start of one worker means one call at a time; \
+                 set max_workers, or workers in [pool]",
+                adaptive.min_workers
+            );
+        }
         let path = config.adaptive.tuner_memory.as_deref();
         let mut memory = path.filter(|_| !mode.fixed).map(|path| {
             let hosts = config.sandbox.allow_hosts.iter();

@@ -30,6 +30,8 @@ pub struct StateFile {
     path: PathBuf,
     /// This process has leased from it: from then on it must be there.
     in_use: Arc<AtomicBool>,
+    /// That it counts tomorrow was said.
+    said_tomorrow: Arc<AtomicBool>,
 }
 
 /// The day's count cannot be kept in the state file.
@@ -80,6 +82,7 @@ impl StateFile {
         Self {
             path,
             in_use: Arc::default(),
+            said_tomorrow: Arc::default(),
         }
     }
 
@@ -112,9 +115,17 @@ impl StateFile {
 
     /// Leases of the day's quota; when it returns, the count is on the disk.
     pub fn lease(&self, wanted: Wanted, cap: Option<u64>) -> Result<Granted, StateFileError> {
-        self.change(wanted.day, |ledger| {
+        let granted = self.change(wanted.day, |ledger| {
             ledger.lease(wanted, cap).map_err(|ahead| self.ahead(ahead))
-        })
+        })?;
+        if granted.tomorrow && !self.said_tomorrow.swap(true, Relaxed) {
+            tracing::warn!(
+                "state file {} counts tomorrow already, as the clock or the time zone of another process is ahead: \
+                 nothing more is started today",
+                self.path.display()
+            );
+        }
+        Ok(granted)
     }
 
     /// Gives back what was leased on a day and not used.

@@ -127,6 +127,17 @@ fn a_database_that_cannot_be_read_is_an_error_that_says_why() {
     assert_eq!(fault, Fault::NotADatabase);
     let error = control::set(&folder.path().join("no/control"), "a", "1", None).unwrap_err();
     assert!(error.to_string().contains("does not exist"), "{error}");
+    // A device stands for all that is no file: opening a pipe would wait for its other end.
+    for write in [true, false] {
+        let device = Path::new("/dev/null");
+        let error = match write {
+            true => control::set(device, "a", "1", None).unwrap_err(),
+            false => ControlReader::new(device).poll().unwrap_err(),
+        };
+        let expected = "/dev/null: cannot be opened: it is not a regular file";
+        assert_eq!(error.to_string(), expected);
+        assert!(error.fault.is_of_path());
+    }
     let error = ControlReader::new(folder.path()).poll().unwrap_err();
     assert!(error.to_string().contains("folder"), "{error}");
     // Empty, or without our table yet: another process is about to create it.

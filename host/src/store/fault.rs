@@ -97,15 +97,27 @@ fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
     }
 }
 
+/// Refuses what is there and is no file: SQLite would wait for a pipe's other end, or call the disk broken.
+pub(super) fn refuse_other_than_files(path: &Path) -> Result<(), StoreError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => {
+            let what = match metadata.is_dir() {
+                true => "it is a folder",
+                false => "it is not a regular file",
+            };
+            Err(StoreError::new(path, Fault::CannotOpen(what.to_owned())))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// SQLite only says that it cannot open a file; this says why, where it can be told.
 fn why_not_open(path: &Path) -> String {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    if path.is_dir() {
-        "it is a folder".to_owned()
-    } else if !folder.exists() {
+    if !folder.exists() {
         format!("the folder {} does not exist", folder.display())
     } else if !folder.is_dir() {
         format!("{} is not a folder", folder.display())

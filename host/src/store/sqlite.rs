@@ -2,7 +2,7 @@
 //!
 //! Invariant: opening for reading never creates a database and never changes what one holds.
 
-use super::fault::{Fault, StoreError};
+use super::fault::{Fault, StoreError, refuse_other_than_files};
 use rusqlite::{Connection, OpenFlags};
 use std::ffi::OsString;
 use std::fs;
@@ -48,6 +48,7 @@ fn open_at_once(
     schema: &str,
     busy: Duration,
 ) -> Result<Connection, StoreError> {
+    refuse_other_than_files(path)?;
     let failed = |error| StoreError::from_sqlite(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
     let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
@@ -66,11 +67,8 @@ fn open_at_once(
 
 /// Opens a database for reading; `None` if there is no such file.
 pub(super) fn open_read(path: &Path, busy: Duration) -> Result<Option<Connection>, StoreError> {
+    refuse_other_than_files(path)?;
     match fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => {
-            let fault = Fault::CannotOpen("it is a folder".to_owned());
-            return Err(StoreError::new(path, fault));
-        }
         Ok(_) => {}
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);

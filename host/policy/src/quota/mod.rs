@@ -174,6 +174,8 @@ pub struct Granted {
     pub starts: u64,
     /// The ledger's count with them.
     pub counted: u64,
+    /// Nothing was given because the ledger counts tomorrow.
+    pub tomorrow: bool,
 }
 
 /// A ledger is for a day that lies further ahead than a clock or a time zone explains.
@@ -217,6 +219,7 @@ impl Ledger {
                     return Ok(Granted {
                         starts: 0,
                         counted: 0,
+                        tomorrow: true,
                     });
                 }
                 days => return Err(DayAhead { days }),
@@ -226,6 +229,7 @@ impl Ledger {
         Ok(Granted {
             starts,
             counted: self.count,
+            tomorrow: false,
         })
     }
 
