@@ -585,7 +585,7 @@ impl Attempt {
         let splittable = part.positions.len() > 1;
         self.certain |= splittable;
         if splittable {
-            self.split(part, None);
+            self.split(part, failed(Class::TooLarge, message));
         } else {
             self.isolated = true;
             self.errors.push(message.clone());
@@ -600,8 +600,7 @@ impl Attempt {
         }
         let small = part.positions.len() <= self.rules.bisect_min_size.max(1);
         if verdict.split && !small {
-            let unknown = matches!(verdict.fate, Fate::Unknown(_)).then_some(verdict.fate);
-            self.split(part, unknown);
+            self.split(part, verdict.fate);
             return;
         }
         self.isolated |= self.rules.bisect && small;
@@ -611,11 +610,13 @@ impl Attempt {
 
     /// Halves a part; the first half is called first. Re-sends that the part used up stay used up, so
     /// that a dead server is not asked three times for each of a hundred parts. If the run stops before, the items of a
-    /// part are what the call left `unknown`, or, after an answer that refused it, not dispatched: that the whole failed
-    /// says nothing of them.
-    fn split(&mut self, part: Part, unknown: Option<Fate>) {
+    /// part are unknown where the call's `fate` is, and else not dispatched: that the whole failed says nothing of them.
+    fn split(&mut self, part: Part, fate: Fate) {
         let (first, second) = part.positions.halve();
-        let otherwise = unknown.unwrap_or_else(|| part.otherwise.clone().refused());
+        let otherwise = match fate {
+            Fate::Unknown(_) => fate,
+            _ => part.otherwise.clone().refused(),
+        };
         for positions in [second, first] {
             self.parts.push(Part {
                 positions,

@@ -27,7 +27,7 @@ use std::collections::HashMap;
 /// Columns a header may have; more is no header but a file of another kind.
 const MAX_COLUMNS: usize = 65_536;
 
-/// How far a row is followed whose quote is open at the limit: its inner lines are no rows.
+/// How far a row above the limit is followed: a line in its quotes is no row, and one may come yet.
 const FOLLOWED: usize = 16 << 20;
 
 /// Bytes of items that share one allocation.
@@ -41,8 +41,6 @@ pub struct Csv {
     is_all: bool,
     /// The most bytes a row may have, without its line end.
     limit: usize,
-    /// The bytes of this row that are looked at: [`FOLLOWED`] once it has passed the limit inside a quote.
-    window: usize,
     scan: RowScan,
     /// The scan has begun a row that was not all there.
     in_row: bool,
@@ -84,7 +82,6 @@ impl Csv {
             start: 0,
             is_all: false,
             limit,
-            window: limit,
             scan: RowScan::new(delimiter, MAX_COLUMNS + 1),
             in_row: false,
             lone_until: 0,
@@ -189,24 +186,15 @@ impl Csv {
                 return None;
             }
             self.scan.restart();
-            self.window = self.limit;
         }
         let lone_until = self.lone_until.saturating_sub(self.start);
-        let (scan, row, is_full) = loop {
-            // One byte more than a row may have tells whether it ends in time, however much was fed.
-            let fed = self.fed.len() - self.start;
-            let length = fed.min(self.window + 1);
-            let is_full = length > self.window;
-            let is_all = self.is_all && !is_full;
-            let row = &self.fed[self.start..self.start + length];
-            let scan = self.scan.resume(row, is_all, lone_until);
-            let goes_on = scan == Scan::Unfinished && is_full && self.scan.is_quoted();
-            if !goes_on || self.window >= FOLLOWED {
-                break (scan, row, is_full);
-            }
-            self.window = FOLLOWED;
-        };
-        let length = row.len();
+        // One byte more than the window tells whether the row ends in time, however much was fed.
+        let window = self.limit.max(FOLLOWED);
+        let length = (self.fed.len() - self.start).min(window + 1);
+        let is_full = length > window;
+        let is_all = self.is_all && !is_full;
+        let row = &self.fed[self.start..self.start + length];
+        let scan = self.scan.resume(row, is_all, lone_until);
         let field = self.scan.count() + 1;
         self.in_row = scan == Scan::Unfinished && !is_full;
         match scan {

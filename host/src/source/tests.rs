@@ -299,6 +299,23 @@ fn csv_rows_above_the_limit_are_rejected() {
     );
 }
 
+/// Wherever the limit falls in a row (in a quote, behind half of a doubled one, before a field with line ends), the rest of
+/// it is none.
+#[test]
+fn nothing_of_a_csv_row_above_the_limit_is_a_row() {
+    let long = "\"a\"\"\nb\"\"\",ccccc,\"d\n\"\"e,f,g\n\"";
+    let csv = format!("k,l,m\n{long}\n1,2,3\n");
+    for limit in 5..long.len() as u64 {
+        let chunk = read(csv.as_bytes(), &limited(Format::Csv, limit));
+        assert_eq!(chunk.items.len(), 1, "{limit}: {chunk:?}");
+        let rejected: Vec<_> = chunk.rejected.iter().map(ToString::to_string).collect();
+        let expected = format!("line 2: longer than {limit} bytes (max_item_bytes)");
+        assert_eq!(rejected, [expected]);
+    }
+    let chunk = read(csv.as_bytes(), &limited(Format::Csv, long.len() as u64));
+    assert_eq!((chunk.items.len(), chunk.rejected.len()), (2, 0));
+}
+
 /// Without care, each of these lines would be scanned up to the limit, which takes minutes.
 #[test]
 fn many_open_quotes_cost_about_what_as_many_rows_do() {

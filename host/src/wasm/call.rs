@@ -3,7 +3,8 @@
 //! Invariant: whatever outlives the call (a request that the guest forgot) goes on counting for
 //! the call that started it, never for the next one of its slot.
 
-use crate::slot::{CallInfo, CallServices};
+use crate::slot::{CallInfo, CallReport, CallServices};
+use batchgate_policy::outcome::CallEnd;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -97,8 +98,22 @@ impl Call {
         self.unanswered.store(true, Relaxed);
     }
 
-    pub(super) fn is_unanswered(&self) -> bool {
-        self.unanswered.load(Relaxed)
+    /// How it went, if it ended `at` that moment; `counted`: the host counts the bytes.
+    pub(super) fn report(
+        &self,
+        end: CallEnd,
+        at: Instant,
+        counted: bool,
+        dead: bool,
+    ) -> CallReport {
+        CallReport {
+            end,
+            breached: self.is_breached(),
+            elapsed: self.elapsed(at),
+            bytes: counted.then(|| self.bytes()),
+            unanswered: self.unanswered.load(Relaxed),
+            dead,
+        }
     }
 
     pub(super) fn is_backing_off(&self) -> bool {

@@ -201,7 +201,7 @@ impl Slot for OwnSlot {
         if self.state != SlotState::Ready {
             // A flow that keeps a dead slot has a fault of its own; the call has not reached the guest.
             let end = CallEnd::Abandoned("the slot's instance had ended before".to_owned());
-            return report(&call, end, call.started(), false, true);
+            return call.report(end, call.started(), false, true);
         }
         self.state = SlotState::Running;
         self.calls += 1;
@@ -219,7 +219,7 @@ impl Slot for OwnSlot {
             SlotState::Ready
         };
         let counted = self.work.shared.sandbox.count_http_bytes;
-        report(&call, end, at, counted, dead)
+        call.report(end, at, counted, dead)
     }
 
     async fn describe(&mut self, items: &[Item]) -> Option<String> {
@@ -257,17 +257,6 @@ impl Slot for OwnSlot {
 
     fn is_dead(&self) -> bool {
         self.state != SlotState::Ready
-    }
-}
-
-fn report(call: &Call, end: CallEnd, at: Instant, counted: bool, dead: bool) -> CallReport {
-    CallReport {
-        end,
-        breached: call.is_breached(),
-        elapsed: call.elapsed(at),
-        bytes: counted.then(|| call.bytes()),
-        unanswered: call.is_unanswered(),
-        dead,
     }
 }
 

@@ -208,7 +208,6 @@ fn halves_do_not_get_back_the_resends_that_the_whole_used_up() {
 fn a_failure_in_a_cooldown_is_a_failure_but_no_evidence() {
     let result = || CallResult {
         backing_off: true,
-        unanswered: false,
         ..plain(failed(false))
     };
     let (account, calls, marks) = run(4, RULES, |_| result());
@@ -428,7 +427,6 @@ fn evidence_is_about_the_whole_batch_alone() {
         1 => plain(failed(false)),
         2 => CallResult {
             backing_off: true,
-            unanswered: false,
             ..plain(failed(false))
         },
         _ => plain(CallEnd::Written(call.positions.len().into())),

@@ -124,14 +124,8 @@ impl SharedSlot {
             }
             let call = Call::start(info.clone(), key.clone(), Arc::clone(&work.services));
             if let Some((end, at)) = self.run(items, &call).await {
-                return CallReport {
-                    end,
-                    breached: call.is_breached(),
-                    elapsed: call.elapsed(at),
-                    bytes: work.shared.sandbox.count_http_bytes.then(|| call.bytes()),
-                    unanswered: false,
-                    dead: self.is_dead(),
-                };
+                let counted = work.shared.sandbox.count_http_bytes;
+                return call.report(end, at, counted, self.is_dead());
             }
         }
     }
