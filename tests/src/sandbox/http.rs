@@ -104,33 +104,42 @@ fn a_connection_that_its_server_closed_is_replaced() {
 /// A guest calls all of these a failure; the host knows which of its requests may have been carried out.
 #[test]
 fn what_was_sent_and_not_answered_is_known() {
-    block_on(async {
-        for (head, unanswered) in [
-            ("", true),
-            ("HTTP/1.1 20", true),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", true),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine", false),
-            ("HTTP/1.1 503 Later\r\ncontent-length: 0\r\n\r\n", false),
-        ] {
-            let server = Server::start(move |_, connection| async move {
-                connection.write(head.as_bytes()).await;
-                connection.close().await;
-            })
-            .await;
-            let report = call(
-                &mut slot("scripted", &allowing(&server)).await,
-                &get(&server.url()),
-            )
-            .await;
-            assert_eq!(report.unanswered, unanswered, "{head:?}: {report:?}");
-        }
-        // Nobody listens: nothing was sent.
-        let server = Server::start(|_, _| async {}).await;
-        let (url, sandbox) = (server.url(), allowing(&server));
-        drop(server);
-        let report = call(&mut slot("scripted", &sandbox).await, &get(&url)).await;
-        assert!(!report.unanswered, "{report:?}");
-    });
+    for guest in ["scripted", "scripted_async"] {
+        block_on(unanswered_by(guest));
+    }
+}
+
+async fn unanswered_by(guest: &str) {
+    for (head, unanswered) in [
+        ("", true),
+        ("HTTP/1.1 20", true),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", true),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine", false),
+        ("HTTP/1.1 503 Later\r\ncontent-length: 0\r\n\r\n", false),
+    ] {
+        let server = Server::start(move |_, connection| async move {
+            connection.write(head.as_bytes()).await;
+            connection.close().await;
+        })
+        .await;
+        let report = call(
+            &mut slot(guest, &allowing(&server)).await,
+            &get(&server.url()),
+        )
+        .await;
+        assert_eq!(report.unanswered, unanswered, "{head:?}: {report:?}");
+    }
+    // Nobody listens: nothing was sent.
+    let server = Server::start(|_, _| async {}).await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let sandbox = SandboxConfig {
+        allow_hosts: vec![url.clone()],
+        ..allowing(&server)
+    };
+    let report = call(&mut slot(guest, &sandbox).await, &get(&url)).await;
+    assert!(!report.unanswered, "{report:?}");
 }
 
 /// It only waits, so that it costs the tests beside it nothing.
